@@ -1,0 +1,50 @@
+# Everything a newcomer types. Override where things live with VENV=... and RUN=...
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+VARIANT ?=
+SEED ?= 0
+
+.PHONY: quickstart test test-all test-extras lint check format clean
+
+$(BIN)/.package: setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(BIN)/.dev: $(BIN)/.package
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# Wordle from scratch: demonstrations, fine-tuning, GRPO, evaluation; VARIANT=smoke for a minute's worth.
+quickstart: $(BIN)/.package
+	$(BIN)/agentrl-train --config=configs/wordle_grpo.py$(if $(VARIANT),:$(VARIANT)) --config.seed=$(SEED) $(ARGS)
+
+test: $(BIN)/.dev
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" --durations=5
+
+test-all: $(BIN)/.dev
+	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
+
+# Against torch's transformers and peft, and compiled for TPUs that are not there.
+test-extras: $(BIN)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot]'
+	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
+	$(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py
+
+lint: $(BIN)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pyright --pythonpath $(BIN)/python
+	$(BIN)/codespell
+
+check: lint
+	$(MAKE) test
+
+format: $(BIN)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,88 @@
+"""Orbax checkpoints of a phase: the device tree and the host's state, restored exactly."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.learner import TrainState
+from agentrl_jax.policy import Params
+
+
+def _plain(state: TrainState) -> dict[str, Any]:
+    """The state as a dict of ordinary arrays: random keys are saved as their data."""
+    return {
+        "step": state.step, "params": state.params, "opt_state": state.opt_state, "extra": state.extra,
+        "key": jax.random.key_data(state.key),
+    }  # fmt: skip
+
+
+def _check_shapes(folder: Path, like: Any, part: str | None = None) -> None:
+    """Raise UserError where the saved arrays (or their top-level `part`) have other shapes than `like`.
+
+    Looked up before anything is read: a restore that fails half-way leaves reads behind.
+    """
+    try:
+        with ocp.PyTreeCheckpointer() as reader:
+            metadata: Any = reader.metadata(folder).item_metadata
+            tree = metadata.tree if part is None else metadata.tree[part]
+    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+        raise UserError(f"the checkpoint {folder} cannot be read: it is damaged or not one of this package") from error
+    saved = sorted(tuple(leaf.shape) for leaf in jax.tree.leaves(tree, is_leaf=lambda x: hasattr(x, "shape")))
+    if saved != sorted(tuple(leaf.shape) for leaf in jax.tree.leaves(like)):
+        raise UserError(f"the checkpoint {folder} holds another architecture or optimizer than the config describes")
+
+
+class Keeper:
+    """The checkpoints of one phase; keeps the newest two."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False, create=True)
+        self._manager = ocp.CheckpointManager(self._folder, options=options)
+
+    @property
+    def latest(self) -> int | None:
+        """The newest saved step."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: TrainState, host: dict[str, Any]) -> None:
+        if step == self.latest:
+            return
+        self._manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(_plain(state)), host=ocp.args.JsonSave(host)))
+
+    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        """The newest state, sharded as `like`, and the host's state. Raises UserError where it is another architecture's."""
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, _plain(like))
+        step = self.latest
+        assert step is not None
+        _check_shapes(self._folder / str(step) / "state", abstract)
+        items = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore()))
+        tree = items["state"]
+        state = TrainState(
+            step=tree["step"],
+            params=tree["params"],
+            opt_state=tree["opt_state"],
+            extra=tree["extra"],
+            key=jax.random.wrap_key_data(tree["key"]),
+        )
+        return state, items["host"]
+
+    def close(self) -> None:
+        self._manager.close()
+
+
+def load_params(folder: Path, like: Params) -> Params:
+    """The parameters of a phase's newest checkpoint; `like` gives shapes. Raises UserError where there is none that fits."""
+    manager = ocp.CheckpointManager(folder.absolute(), options=ocp.CheckpointManagerOptions(read_only=True)) if folder.is_dir() else None
+    step = manager.latest_step() if manager else None
+    if manager is None or step is None:
+        raise UserError(f"there is no checkpoint in {folder}: train first, or name another run")
+    path = folder.absolute() / str(step) / "state"
+    _check_shapes(path, like, "params")
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    how = ocp.checkpoint_utils.construct_restore_args({"params": like}, jax.tree.map(lambda _: here, {"params": like}))
+    with ocp.PyTreeCheckpointer() as reader:
+        return reader.restore(path, args=ocp.args.PyTreeRestore({"params": like}, restore_args=how, partial_restore=True))["params"]

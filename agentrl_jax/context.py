@@ -1,0 +1,43 @@
+"""`ContextManager`: which messages the policy sees before a call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from agentrl_jax.messages import Message
+from agentrl_jax.trajectories import Turn
+
+
+@runtime_checkable
+class ContextManager(Protocol):
+    """Decides before each call what the prompt holds. Where it is the last prompt plus what is new, the runner extends the
+    last call token by token; anything else starts a new row, and nothing else needs to know."""
+
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
+        """The messages of the next prompt."""
+        ...
+
+
+@dataclass(frozen=True)
+class FullHistory:
+    """Everything said so far: the prompt only grows."""
+
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
+        return [*opening, *(m for turn in turns for m in (turn.action, *turn.observation))]
+
+
+@dataclass(frozen=True)
+class LastMessages:
+    """The last `count` messages; after a turn whose info says `forget`, only what came after it (LMRL-Gym's mazes)."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"a policy must see at least one message, not {self.count}")
+
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
+        messages = list(opening)
+        for turn in turns:
+            messages = [*turn.observation] if turn.info.get("forget") else [*messages, turn.action, *turn.observation]
+        return messages[-self.count :]

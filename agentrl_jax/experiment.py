@@ -1,0 +1,175 @@
+"""`Experiment`: everything a run is made of, as one plain dataclass."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from agentrl_jax.algorithm import AlgorithmConfig
+from agentrl_jax.context import ContextManager
+from agentrl_jax.data import DemonstrationFeed
+from agentrl_jax.keys import seed_of
+from agentrl_jax.local_engine import EngineConfig
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rendering import Renderer, TextRenderer
+from agentrl_jax.runtime import Runtime, Strategy
+from agentrl_jax.sharding import MeshConfig
+from agentrl_jax.strategies import Independent
+from agentrl_jax.trajectories import Group
+from agentrl_jax.workers import Task
+
+if TYPE_CHECKING:
+    from agentrl_jax.run import Run
+
+
+@runtime_checkable
+class PolicyConfig(Protocol):
+    """A dataclass that describes a model."""
+
+    def build(self, vocab_size: int) -> Policy: ...
+
+    def start(self, policy: Any, key: Any, mesh: Any) -> Params:
+        """The parameters that training starts from, of the policy it built: fresh ones, or a checkpoint's over the mesh."""
+        ...
+
+
+@dataclass
+class EnvironmentConfig:
+    name: str = "agentrl_jax.envs:agentrl/Wordle-v0"  # a Gymnasium id, with the module that registers it
+    options: dict[str, Any] = field(default_factory=dict)  # of its constructor
+    workers: int = 1  # processes; 0: this process
+    deadline: float = 60.0  # seconds for an answer of a worker
+    retries: int = 2  # fresh worlds for an episode whose world failed
+
+    def task(self, seed: int, group: int = 0) -> Task:
+        return Task(self.name, seed, self.options, group=group)
+
+
+@dataclass
+class AgentConfig:
+    """How the policy speaks. `context` None: as the environment suggests."""
+
+    renderer: Callable[[Any], Renderer] = TextRenderer
+    context: ContextManager | None = None
+    budget: int = 64  # tokens a call
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@dataclass
+class DemonstrationConfig:
+    player: str = "mixture"  # of the environment
+    episodes: int = 10_000
+    path: str = ""  # an ArrayRecord file; empty: written into the run folder
+
+
+@runtime_checkable
+class Feed(Protocol):
+    """Where a phase's experience comes from."""
+
+    def next(self, step: int) -> list[Group]: ...
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any) -> None: ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A dataclass that opens its feed. `on_policy`: the engine must hold the newest weights before each step."""
+
+    on_policy: bool
+
+    def open(self, run: "Run") -> Feed: ...
+
+
+@dataclass
+class Demonstrations:
+    """Shuffled batches of the experiment's demonstrations."""
+
+    batch: int = 128
+    on_policy: bool = field(default=False, init=False)
+
+    def open(self, run: "Run") -> Feed:
+        assert run.demonstrations is not None, "the experiment has no demonstrations"
+        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1))
+
+
+@dataclass
+class Rollouts:
+    """Fresh groups from the engine: `tasks` worlds a step, each played by the strategy."""
+
+    tasks: int = 32
+    strategy: Strategy = field(default_factory=Independent)
+    on_policy: bool = field(default=True, init=False)
+
+    def open(self, run: "Run") -> Feed:
+        return RolloutFeed(self, run.runtime, run.experiment)
+
+
+class RolloutFeed:
+    """Everything it does follows from the run's seed and the step, so it has no state."""
+
+    def __init__(self, config: Rollouts, runtime: Runtime, experiment: "Experiment") -> None:
+        self._config, self._runtime, self._experiment = config, runtime, experiment
+
+    def next(self, step: int) -> list[Group]:
+        seed, environment = self._experiment.seed, self._experiment.environment
+        tasks = [environment.task(seed_of(seed, 2, step, i), group=i) for i in range(self._config.tasks)]
+        return self._runtime.collect(self._config.strategy, tasks, (seed, step))
+
+    def state(self) -> Any:
+        return None
+
+    def load(self, state: Any) -> None: ...
+
+
+@dataclass
+class Phase:
+    """So many steps of an algorithm on a source."""
+
+    label: str  # how the table calls what it trained
+    source: Source
+    algorithm: AlgorithmConfig
+    steps: int = 100
+    checkpoint_every: int = 50
+
+
+@dataclass
+class EvaluationConfig:
+    """The same worlds for everybody: seeds `seed`, `seed` + 1, ..."""
+
+    episodes: int = 512
+    seed: int = 1_000_000_000
+    players: tuple[str, ...] = ("random", "mixture", "expert")
+    temperature: float = 1.0
+
+
+@dataclass
+class Experiment:
+    """Demonstrations -> supervised fine-tuning -> reinforcement learning -> evaluation; a part that is None is left out."""
+
+    name: str
+    policy: PolicyConfig
+    tokenizer: Callable[[Sequence[str]], Any]  # from the demonstrations' texts
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    demonstrations: DemonstrationConfig | None = field(default_factory=DemonstrationConfig)
+    sft: Phase | None = None
+    rl: Phase | None = None
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    seed: int = 0
+    record_groups: int = 2  # groups a step that go into trajectories.jsonl
+
+    @property
+    def phases(self) -> dict[str, Phase]:
+        """The phases there are, in order."""
+        return {name: phase for name, phase in (("sft", self.sft), ("rl", self.rl)) if phase is not None}
+
+    @property
+    def default_run_dir(self) -> Path:
+        return Path("runs") / self.name

@@ -1,0 +1,22 @@
+"""Random keys: one tuple of integers names every random number; nothing else can change it."""
+
+import hashlib
+
+import numpy as np
+
+from agentrl_jax.trajectories import Key
+
+
+def key_data(key: Key) -> np.ndarray:
+    """A threefry key, uint32 [2], from (run, step, task, sample, seat, turn).
+
+    Hashed on the host, since a chain of `fold_in` would cost six device dispatches a call; the token position is folded
+    in on the device.
+    """
+    digest = hashlib.blake2b(repr(tuple(map(int, key))).encode(), digest_size=8).digest()
+    return np.frombuffer(digest, np.uint32)
+
+
+def seed_of(*key: int) -> int:
+    """A 31-bit seed for hosts and environments."""
+    return int(key_data(key)[0] >> np.uint32(1))

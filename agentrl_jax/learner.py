@@ -1,0 +1,233 @@
+"""`Learner`: log-probs without whole-batch logits, and the sharded, donated, accumulated update."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from jax.stages import Lowered
+from jaxtyping import Array, Float, Int, Key
+
+from agentrl_jax.batch import Batch
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.record import record
+from agentrl_jax.sharding import ROWS, automatic, batch_sharding, per_shard, replicated, shards, weight_shardings
+
+LOGITS_AT_ONCE = 2**25  # floats on a device: 128 MiB of logits
+
+
+@record
+class TrainState:
+    """All that training changes on the device; `extra` is what an algorithm adds (a frozen reference, critics, targets)."""
+
+    step: Int[Array, ""]
+    params: Params
+    opt_state: Any
+    key: Key[Array, ""]
+    extra: Any = None
+
+
+# (log-prob [B, T], entropy [B, T], what the algorithm wraps the batch in) -> (loss per token, metrics per token)
+TokenLoss = Callable[[Array, Array, Any], tuple[Array, dict[str, Array]]]
+
+
+def token_logp(policy: Policy, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
+    """Log-prob of each token given all before it, and the entropy there, under the temperature it was sampled with.
+
+    logp[t] = log_softmax(logits(hidden[t-1]) / temperature[t])[tokens[t]]; 0 in the first column. Logits exist for one
+    rematerialised chunk of tokens at a time, forward and backward.
+    """
+    return _logp_of(policy, params, batch, policy.apply(params, batch.inputs).hidden)
+
+
+def _logp_of(policy: Policy, params: Params, batch: Batch, hidden: Float[Array, "B T D"]) -> tuple[Array, Array]:
+    """`token_logp` from hidden states. Every device takes its own rows in chunks, with the head gathered over `fsdp` once."""
+
+    dtypes = jax.tree.map(lambda x: x.dtype, params)
+
+    def of_rows(wide: Params, hidden: Array, targets: Array, temperature: Array) -> tuple[Array, Array]:
+        def one_chunk(*parts: Array) -> tuple[Array, Array]:
+            return _chosen(policy, jax.tree.map(lambda x, dtype: x.astype(dtype), wide, dtypes), *parts)
+
+        chunked = _in_chunks(one_chunk, policy.vocab_size)
+        logp, entropy = chunked(hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1), temperature.reshape(-1))
+        return logp.reshape(targets.shape), entropy.reshape(targets.shape)
+
+    # The gradient of the head is summed over chunks and devices: in float32, whatever its own dtype.
+    wide = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x, params)
+    rows = ("rows", None)
+    split = per_shard(of_rows, ((), (*rows, None), rows, rows), (rows, rows), over=ROWS)
+    found = split(wide, hidden[:, :-1], jnp.asarray(batch.tokens)[:, 1:], jnp.asarray(batch.temperature)[:, 1:])
+    logp, entropy = (jnp.pad(x, ((0, 0), (1, 0))) for x in found)
+    return logp, entropy
+
+
+def _chosen(
+    policy: Policy, params: Params, hidden: Float[Array, "N D"], target: Int[Array, "N"], temperature: Float[Array, "N"]
+) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    """Log-prob of each target and entropy, by sums over the vocabulary alone: where that is split, they are all-reduced."""
+    logits = policy.logits(params, hidden) / temperature[:, None]
+    logits -= jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    weights = jnp.exp(logits)
+    total = jnp.sum(weights, axis=-1)
+    here = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == target[:, None]
+    logp = jnp.sum(jnp.where(here, logits, 0.0), axis=-1) - jnp.log(total)
+    return logp, jnp.log(total) - jnp.sum(weights * logits, axis=-1) / total
+
+
+def _in_chunks(fn: Callable[..., Any], vocab_size: int) -> Callable[..., Any]:
+    """`fn` of arrays [N, ...], over so many of N at a time that a device holds `LOGITS_AT_ONCE` logits; recomputed backward."""
+
+    def call(*parts: Array) -> Any:
+        count = len(parts[0])
+        wide = vocab_size / shards(jax.sharding.get_abstract_mesh(), ("tensor",))
+        chunks = math.ceil(count * wide / LOGITS_AT_ONCE)
+        if chunks <= 1:
+            return fn(*parts)
+        size = math.ceil(count / chunks)
+        pad = chunks * size - count
+        split = tuple(jnp.pad(x, ((0, pad), *((0, 0),) * (x.ndim - 1)), mode="edge").reshape(chunks, size, *x.shape[1:]) for x in parts)
+        found = jax.lax.map(jax.checkpoint(lambda parts: fn(*parts)), split)
+        return jax.tree.map(lambda x: x.reshape(-1)[:count], found)
+
+    return call
+
+
+class Learner:
+    """Compiles one gradient program and one optimizer program for a policy, a loss and a mesh.
+
+    Any number of microbatches of one shape add up to one optimizer step, so nothing recompiles when rows vary.
+    """
+
+    def __init__(self, policy: Policy, tx: optax.GradientTransformation, loss: TokenLoss, mesh: Mesh) -> None:
+        mesh = automatic(mesh)
+        self._policy, self._tx, self._loss, self._mesh = policy, tx, loss, mesh
+        self._metrics: tuple[str, ...] = ()
+        shapes = jax.eval_shape(policy.init, jax.random.key(0))
+        self._weights = weight_shardings(mesh, policy.axes(), shapes)
+        self._trained = policy.trainable()
+        chosen, everywhere = self._select(self._weights), replicated(mesh)
+        self._moments = optax.tree_utils.tree_map_params(
+            tx, lambda _, s: s, jax.eval_shape(tx.init, self._select(shapes)), chosen, transform_non_params=lambda _: everywhere
+        )
+        self._zeros = jax.jit(lambda p: jax.tree.map(jnp.zeros_like, self._select(p)), out_shardings=chosen)
+        self._accumulate = jax.jit(self._accumulate_fn, donate_argnums=(1, 2), out_shardings=(chosen, None))
+        self._apply = jax.jit(self._apply_fn, donate_argnums=0)
+        self._key = jax.jit(lambda key, step, i: jax.random.fold_in(jax.random.fold_in(key, step), i), out_shardings=everywhere)
+        self._score = jax.jit(lambda params, batch: token_logp(policy, params, batch))
+
+    def _select(self, tree: Any) -> Any:
+        """A tree like the parameters, with None (no leaf) in place of each that is frozen."""
+        return jax.tree.map(lambda trained, x: x if trained else None, self._trained, tree)
+
+    def init(self, key: Array, params: Params) -> TrainState:
+        """A state around a copy of `params`, sharded over the mesh. Frozen weights have no moments."""
+        params = jax.tree.map(lambda x, s: jnp.copy(jax.device_put(x, s)), params, self._weights)
+        opt_state = jax.jit(self._tx.init, out_shardings=self._moments)(self._select(params))
+        everywhere = replicated(self._mesh)
+        return TrainState(
+            step=jax.device_put(jnp.int32(0), everywhere), params=params, opt_state=opt_state, key=jax.device_put(key, everywhere)
+        )
+
+    def _accumulate_fn(
+        self, params: Params, gradient: Params, sums: dict[str, Array], batch: Any, share: Float[Array, ""], key: Key[Array, ""]
+    ) -> tuple[Params, dict[str, Array]]:
+        """Gradient and metrics with those of a microbatch added; `share` is 1 / the number of microbatches, `key` drops out."""
+
+        def objective(trained: Params) -> tuple[Array, dict[str, Array]]:
+            whole = _merged(trained, params)
+            output = self._policy.apply(whole, batch.batch.inputs, key=key)
+            logp, entropy = _logp_of(self._policy, whole, batch.batch, output.hidden)
+            loss, metrics = self._loss(logp, entropy, batch)
+            mask = jnp.asarray(batch.batch.action_mask)
+            total = jnp.sum(jnp.where(mask, jnp.asarray(batch.batch.weight) * loss, 0.0))
+            means = {name: jnp.sum(jnp.where(mask, value, 0.0)) for name, value in {**metrics, "entropy": entropy}.items()}
+            found = {"loss": total, "tokens": jnp.sum(mask.astype(jnp.float32)), **means}
+            if output.aux is None:
+                return total, found
+            return total + share * output.aux, {**found, "aux": share * output.aux}
+
+        (_, new), g = jax.value_and_grad(objective, has_aux=True)(self._select(params))
+        gradient = jax.tree.map(jnp.add, gradient, g)
+        return gradient, {name: sums[name] + value if sums else value for name, value in new.items()}
+
+    def _apply_fn(self, state: TrainState, gradient: Params) -> tuple[TrainState, Array]:
+        trained = self._select(state.params)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+            updates, opt_state = self._tx.update(gradient, state.opt_state, trained)
+            params = _merged(optax.apply_updates(trained, updates), state.params)
+            norm = optax.tree.norm(gradient)
+        return TrainState(step=state.step + 1, params=params, opt_state=opt_state, key=state.key, extra=state.extra), norm
+
+    def divisible(self, rows: int) -> int:
+        """The least number of rows, at least `rows`, that the mesh can split evenly."""
+        parts = shards(self._mesh, ROWS)
+        return math.ceil(rows / parts) * parts
+
+    def put(self, tree: Any) -> Any:
+        """Host arrays [B, ...] onto the mesh, rows split over it."""
+        return jax.device_put(tree, batch_sharding(self._mesh))
+
+    def update(self, state: TrainState, microbatches: Sequence[Any]) -> tuple[TrainState, dict[str, Array]]:
+        """One optimizer step on sum(weight x loss) over all microbatches, each a record with a `batch` field.
+
+        The forward pass's own losses (`Output.aux`) are added as their mean over the microbatches. Returns metrics on the
+        device: `loss` (without them), `aux` where there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's own.
+        """
+        share = jnp.float32(1 / len(microbatches))
+        with jax.set_mesh(self._mesh):
+            gradient = self._zeros(state.params)
+            if not self._metrics:
+                shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
+                self._metrics = tuple(shapes)
+            sums = {name: jnp.float32(0) for name in self._metrics}
+            for i, microbatch in enumerate(microbatches):
+                key = self._key(state.key, state.step, jnp.int32(i))
+                gradient, sums = self._accumulate(state.params, gradient, sums, self.put(microbatch), share, key)
+            state, norm = self._apply(state, gradient)
+        return state, {**sums, "gradient_norm": norm}
+
+    def lowered(self, microbatch: Any) -> tuple[Lowered, Lowered]:
+        """The gradient and the optimizer program of an update, for arrays and a mesh that need not exist.
+
+        `microbatch` is a record as `update` takes it, of arrays or of `jax.ShapeDtypeStruct`s.
+        """
+
+        def shaped(tree: Any, shardings: Any) -> Any:
+            return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+
+        def fresh(key: Array) -> TrainState:
+            params = self._policy.init(key)
+            return TrainState(step=jnp.int32(0), params=params, opt_state=self._tx.init(self._select(params)), key=key)
+
+        everywhere, rows = replicated(self._mesh), batch_sharding(self._mesh)
+        state = jax.eval_shape(fresh, jax.random.key(0))
+        shardings = jax.tree.leaves((everywhere, self._weights, self._moments, everywhere))  # in the order of the state's fields
+        state = shaped(state, jax.tree.unflatten(jax.tree.structure(state), shardings))
+        microbatch = jax.tree.map(lambda x: shaped(x, rows), microbatch)
+        gradient, number = self._select(state.params), jax.ShapeDtypeStruct((), jnp.float32, sharding=everywhere)
+        with jax.set_mesh(self._mesh):
+            names = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatch, number, state.key)[1]
+            sums = dict.fromkeys(names, number)
+            return self._accumulate.lower(state.params, gradient, sums, microbatch, number, state.key), self._apply.lower(state, gradient)
+
+    def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
+        """Log-probs and entropies of a packed batch."""
+        with jax.set_mesh(self._mesh):
+            return self._score(params, self.put(batch))
+
+
+def _merged(trained: Params, params: Params) -> Params:
+    """`params` with the weights that are not None in `trained` in their place."""
+    return jax.tree.map(lambda new, old: old if new is None else new, trained, params, is_leaf=lambda x: x is None)
+
+
+def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:
+    """Device metrics as numbers: sums over tokens become means, `loss`, `aux` and `gradient_norm` stay."""
+    host = {name: float(value) for name, value in jax.device_get(metrics).items()}
+    tokens = max(1.0, host.pop("tokens"))
+    whole = ("loss", "aux", "gradient_norm")
+    return {name: value if name in whole else value / tokens for name, value in host.items()} | {"tokens": tokens}

@@ -1,0 +1,162 @@
+"""The training loop: collect, update, publish, report; and what comes before and after it."""
+
+import shutil
+import signal
+import time
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from agentrl_jax import curves
+from agentrl_jax.checkpoint import Keeper
+from agentrl_jax.compilations import compilations
+from agentrl_jax.errors import UserError
+from agentrl_jax.experiment import Experiment, Phase
+from agentrl_jax.learner import fetch_metrics
+from agentrl_jax.policy import Params
+from agentrl_jax.run import Run, describe_rollouts, write_json
+from agentrl_jax.statistics import Summary, difference_interval, summarize
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user pressed Ctrl-C; everything is saved."""
+
+
+class StopSign:
+    """Turns the first Ctrl-C into a request to stop after the step at work; the second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self.up = False
+
+    def __enter__(self) -> "StopSign":
+        self._before = signal.signal(signal.SIGINT, self._raise)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _raise(self, signum: int, frame: FrameType | None) -> None:
+        self.up = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: bool = False) -> list[Summary]:
+    """Run every phase of the experiment, or what is left of it, and evaluate; returns the table.
+
+    Raises Interrupted after a Ctrl-C: the same call goes on from there.
+    """
+    started = time.monotonic()
+    if fresh:
+        discard(run_dir)
+    with StopSign() as stop, Run(experiment, run_dir, quiet) as run:
+        seconds = {"setup": time.monotonic() - started}
+        params = run.params
+        for name, phase in experiment.phases.items():
+            params, seconds[name] = run_phase(run, name, phase, params, stop)
+            began = time.monotonic()
+            run.evaluate(phase.label)
+            seconds[f"evaluate {phase.label}"] = time.monotonic() - began
+        began = time.monotonic()
+        for player in experiment.evaluation.players:
+            run.evaluate(player, player)
+        seconds["evaluate players"] = time.monotonic() - began
+        return conclude(run, seconds)
+
+
+def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign) -> tuple[Params, float]:
+    """Train one phase to its end; returns its parameters and the seconds that its steps took, resumed or not."""
+    algorithm = phase.algorithm.build(run.policy, run.mesh, phase.steps)
+    state = algorithm.init(jax.random.key(run.experiment.seed), params)
+    keeper = Keeper(run.run_dir / "checkpoints" / name)
+    done, host = keeper.latest or 0, {"seconds": 0.0}
+    if done:
+        state, host = keeper.restore(state)
+        algorithm.load_host_state(host["algorithm"])
+    run.runtime.publish(state.params, done)
+    if done == phase.steps:
+        keeper.close()
+        return state.params, host["seconds"]
+    feed, spent = phase.source.open(run), host["seconds"]
+    if done:
+        feed.load(host["feed"])
+    run.reporter.rewind(list(run.experiment.phases), name, done)
+    run.forget_evaluation(phase.label)
+    run.reporter.begin(name, phase.steps, done)
+    pending: tuple[int, dict[str, Any], float] | None = None
+    for step in range(done, phase.steps):
+        began, compiled = time.monotonic(), compilations()
+        groups = feed.next(step)
+        collected = time.monotonic()
+        state, metrics = algorithm.step(state, groups, run.runtime)
+        if phase.source.on_policy:
+            run.runtime.publish(state.params, step + 1)
+        report(run, name, pending)  # of the step before, while this one is on the device
+        if phase.source.on_policy:
+            metrics |= describe_rollouts(groups)
+            run.reporter.trajectories(name, step, groups[: run.experiment.record_groups])
+        metrics |= {"time/collect": collected - began, "time/update": time.monotonic() - collected}
+        metrics["time/compilations"] = compilations() - compiled
+        pending = step, metrics, time.monotonic() - began
+        spent += pending[2]
+        if stop.up or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
+            report(run, name, pending)
+            pending = None
+            keeper.save(step + 1, state, {"feed": feed.state(), "algorithm": algorithm.host_state(), "seconds": spent})
+        if stop.up:
+            run.reporter.say(f"stopped after step {step + 1} of {phase.steps} of {name}; the same command goes on from here")
+            raise Interrupted
+    run.runtime.publish(state.params, phase.steps)
+    run.reporter.end(name)
+    keeper.close()
+    return state.params, spent
+
+
+def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | None) -> None:
+    """Fetch a step's metrics from the device and write them."""
+    if pending is None:
+        return
+    step, metrics, seconds = pending
+    device = [fetch_metrics(m) for m in metrics.pop("device", [])]
+    names = [name for name in (device[0] if device else {}) if name != "tokens"]
+    means = {name: float(np.mean([m[name] for m in device if name in m])) for name in names}
+    run.reporter.step(phase, step, {**metrics, **means}, seconds)
+
+
+def conclude(run: Run, seconds: dict[str, float]) -> list[Summary]:
+    """The table, curves.png and summary.json."""
+    phases = [phase.label for phase in run.experiment.phases.values()]
+    players = run.experiment.evaluation.players
+    names = [*players[:-1], *phases, *players[-1:]]
+    trajectories = {name: run.evaluated(name) for name in names}
+    demonstrations = run.experiment.demonstrations
+    shown = {demonstrations.player: "data set"} if demonstrations and not demonstrations.path else {}
+    summaries = [summarize(shown.get(name, name), trajectories[name], run.world.score_anchors) for name in names]
+    difference = None
+    if len(phases) == 2:
+        before, after = ([t.total_reward for t in trajectories[name]] for name in phases)
+        if len(before) == len(after):
+            difference = difference_interval(after, before)
+    run.reporter.table(summaries, difference, (phases[-1], phases[0]) if difference else ("", ""))
+    curves.draw(run.run_dir / "metrics.jsonl", run.run_dir / "curves.png", summaries)
+    packages = {name: version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "transformers", "grain", "gymnasium", "numpy")}
+    content = {
+        "experiment": run.experiment.name, "seed": run.experiment.seed, "table": summaries, "difference": difference,
+        "seconds": {name: round(value, 2) for name, value in seconds.items()}, "packages": packages,
+        "environment_failures": run.runtime.failures,
+    }  # fmt: skip
+    write_json(run.run_dir / "summary.json", content)
+    run.reporter.say(f"everything is in {run.run_dir}: summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints")
+    return summaries
+
+
+def discard(run_dir: Path) -> None:
+    """Delete a run folder. Raises UserError where the folder is something else."""
+    if not run_dir.exists():
+        return
+    if any(run_dir.iterdir()) and not (run_dir / "config.json").exists():
+        raise UserError(f"{run_dir} is no run folder, so --fresh leaves it alone: choose another with --run_dir=...")
+    shutil.rmtree(run_dir)

@@ -1,0 +1,140 @@
+"""From trajectories to training rows, and the index arrays that say who owns each token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentrl_jax.trajectories import Call, Group, Trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One training sequence: a longest chain of calls, each extending the last exactly.
+
+    tokens       W o r d | s l a t e . | b b y b b . | c r a n e .
+    action_mask  0 0 0 0 | 1 1 1 1 1 1 | 0 0 0 0 0 0 | 1 1 1 1 1 1
+    turn           -1    |      0      |     -1      |      1
+    """
+
+    tokens: np.ndarray  # int32 [T]
+    action_mask: np.ndarray  # bool [T]
+    sampler_logp: np.ndarray  # float32 [T], 0 where the policy did not write
+    version: np.ndarray  # int32 [T], -1 there
+    temperature: np.ndarray  # float32 [T], 1 there
+    turn: np.ndarray  # int32 [T]: turn within the trajectory, -1 there
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def rows_of(trajectory: Trajectory) -> list[Row]:
+    """The trajectory's rows: one where its context only grew, several where history was rewritten."""
+    chains: list[list[tuple[int, Call]]] = []
+    for turn, step in enumerate(trajectory.turns):
+        for call in step.calls:
+            if chains and call.extends(chains[-1][-1][1]):
+                chains[-1].append((turn, call))
+            else:
+                chains.append([(turn, call)])
+    return [_row(chain) for chain in chains]
+
+
+def _row(chain: list[tuple[int, Call]]) -> Row:
+    tokens = chain[-1][1].ids
+    n = len(tokens)
+    row = Row(
+        tokens, np.zeros(n, bool), np.zeros(n, np.float32), np.full(n, -1, np.int32), np.ones(n, np.float32), np.full(n, -1, np.int32)
+    )
+    for turn, call in chain:
+        span = slice(len(call.prompt), len(call.prompt) + len(call.action))
+        row.action_mask[span], row.turn[span] = True, turn
+        row.sampler_logp[span], row.version[span], row.temperature[span] = call.sampler_logp, call.version, call.sampling.temperature
+    return row
+
+
+@dataclass(frozen=True, eq=False)
+class Indices:
+    """Who owns what. N policy-written tokens in row order, R turns, J trajectories; everything starts at 0.
+
+    Estimators are functions over these arrays, so a statistic cannot change because a trajectory was split into rows.
+    """
+
+    token_row: np.ndarray  # int [N]
+    token_position: np.ndarray  # int [N], within the row
+    token_turn: np.ndarray  # int [N]
+    turn_trajectory: np.ndarray  # int [R]
+    turn_reward: np.ndarray  # float64 [R]
+    turn_terminated: np.ndarray  # bool [R]
+    trajectory_group: np.ndarray  # int [J]
+
+    @property
+    def token_trajectory(self) -> np.ndarray:
+        return self.turn_trajectory[self.token_turn]
+
+    @property
+    def trajectory_return(self) -> np.ndarray:
+        """Undiscounted return of each trajectory, float64 [J]."""
+        return np.bincount(self.turn_trajectory, self.turn_reward, minlength=len(self.trajectory_group))
+
+
+@dataclass(frozen=True, eq=False)
+class Collated:
+    """Groups as rows with their index arrays."""
+
+    rows: list[Row]
+    indices: Indices
+
+    def tokens(self, field: str) -> np.ndarray:
+        """A row field at the policy-written tokens, [N]."""
+        return np.concatenate([getattr(row, field)[row.action_mask] for row in self.rows] or [np.zeros(0)])
+
+
+def collate(groups: Sequence[Group]) -> Collated:
+    """Rows and index arrays of groups, in order. Trajectories without turns have no rows and do not count.
+
+    Raises ValueError where a reward is not finite.
+    """
+    rows: list[Row] = []
+    token_row, token_position, token_turn = [], [], []
+    turn_trajectory, turn_reward, turn_terminated, trajectory_group = [], [], [], []
+    for g, group in enumerate(groups):
+        for trajectory in group.trajectories:
+            if not trajectory.turns:
+                continue
+            first_turn = len(turn_reward)
+            for row in rows_of(trajectory):
+                (positions,) = np.nonzero(row.action_mask)
+                token_row.append(np.full(len(positions), len(rows)))
+                token_position.append(positions)
+                token_turn.append(first_turn + row.turn[positions])
+                rows.append(row)
+            turn_trajectory += [len(trajectory_group)] * len(trajectory.turns)
+            turn_reward += [turn.reward for turn in trajectory.turns]
+            turn_terminated += [turn.terminated for turn in trajectory.turns]
+            trajectory_group.append(g)
+    rewards = np.asarray(turn_reward, np.float64)
+    if not np.isfinite(rewards).all():
+        raise ValueError("a reward is not finite: the environment must return a number")
+
+    def whole(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+    indices = Indices(
+        whole(token_row), whole(token_position), whole(token_turn), np.asarray(turn_trajectory, np.int64), rewards,
+        np.asarray(turn_terminated, bool), np.asarray(trajectory_group, np.int64),
+    )  # fmt: skip
+    return Collated(rows, indices)
+
+
+def token_identity(groups: Sequence[Group], collated: Collated) -> float:
+    """The share of policy-written training tokens that are, in order, exactly the recorded samples; always 1.0.
+
+    The left side comes from the rows' full sequences (built from prompts), the right side from what each call sampled.
+    """
+    trained = collated.tokens("tokens")
+    sampled = [call.action for group in groups for trajectory in group.trajectories for call in trajectory.calls]
+    recorded = np.concatenate(sampled or [np.zeros(0, np.int32)])
+    if len(trained) != len(recorded):
+        return 0.0
+    return float(np.mean(trained == recorded)) if len(trained) else 1.0

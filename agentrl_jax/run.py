@@ -1,0 +1,203 @@
+"""`Run`: an experiment made real in its folder: demonstrations, tokenizer, policy, engine, workers."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from transformers import AutoTokenizer
+
+from agentrl_jax import configfile, data, journal
+from agentrl_jax.checkpoint import load_params
+from agentrl_jax.environment import make
+from agentrl_jax.episodes import Agent
+from agentrl_jax.errors import UserError
+from agentrl_jax.evaluation import flatten, play_all
+from agentrl_jax.experiment import EnvironmentConfig, Experiment
+from agentrl_jax.local_engine import LocalEngine
+from agentrl_jax.policy import Params
+from agentrl_jax.reporting import Reporter
+from agentrl_jax.runtime import Runtime
+from agentrl_jax.sharding import make_mesh
+from agentrl_jax.strategies import Scripted
+from agentrl_jax.trajectories import Sampling, Trajectory
+from agentrl_jax.workers import InProcess, Processes, Workers
+
+
+def make_workers(environment: EnvironmentConfig) -> Workers:
+    return Processes(environment.workers, environment.deadline) if environment.workers else InProcess()
+
+
+class Run:
+    """Builds what an experiment names; everything it makes is in the run folder, and is found there the next time."""
+
+    def __init__(self, experiment: Experiment, run_dir: Path, quiet: bool = False) -> None:
+        self.experiment, self.run_dir = experiment, run_dir
+        self.world = make(experiment.environment.name, experiment.environment.options)  # fails early, and knows its players
+        self._check()
+        self.mesh: Mesh = make_mesh(experiment.mesh)
+        configfile.claim(run_dir, experiment)
+        self.reporter = Reporter(run_dir, quiet)
+        self.runtime = Runtime({}, {}, make_workers(experiment.environment), experiment.environment.retries)
+        try:
+            self.demonstrations = self._find_demonstrations()
+            self.tokenizer = self._find_tokenizer()
+            self.agent = make_agent(experiment, self.tokenizer, self.world.context)
+            self.policy = experiment.policy.build(len(self.tokenizer))
+            self.params: Params = experiment.policy.start(self.policy, jax.random.key(experiment.seed), self.mesh)
+            text = self.tokenizer.decode
+            self.runtime.add("policy", self.agent, LocalEngine(self.policy, experiment.engine, self.params, text=text))
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        """What can be known to be wrong before anything is made."""
+        experiment = self.experiment
+        named = [("evaluation.players", player) for player in experiment.evaluation.players]
+        if experiment.demonstrations is not None and not experiment.demonstrations.path:
+            named.append(("demonstrations.player", experiment.demonstrations.player))
+        for where, player in named:
+            if player not in self.world.players:
+                raise UserError(
+                    f"config.{where}: {type(self.world).__name__} has no player {player!r}, only {', '.join(self.world.players)}"
+                )
+        experiment.policy.build(1)
+        for name, phase in experiment.phases.items():
+            if phase.steps < 1 or phase.checkpoint_every < 1:
+                raise UserError(f"config.{name}.steps and checkpoint_every must be at least 1")
+
+    def _find_demonstrations(self) -> Path | None:
+        """The demonstration file; has scripted players write it where there is none."""
+        config = self.experiment.demonstrations
+        if config is None:
+            return None
+        if config.path:
+            data.open_source(Path(config.path))
+            return Path(config.path)
+        path = self.run_dir / "demonstrations.array_record"
+        if not path.exists():
+            if config.episodes < 1:
+                raise UserError("config.demonstrations.episodes must be at least 1")
+            self.reporter.say(f"writing {config.episodes:,} demonstrations by the player {config.player!r}")
+            first = 2_000_000_000  # seeds that no evaluation uses
+            tasks = [self.experiment.environment.task(first + i) for i in range(config.episodes)]
+            groups = self.runtime.collect(Scripted(config.player), tasks, (self.experiment.seed, -1))
+            trajectories = flatten([group.trajectories for group in groups])
+            data.write(path, trajectories)
+            returns = data.returns(trajectories)
+            self.reporter.say(f"demonstrations: mean return {returns.mean():.2f}, std {returns.std():.2f}")
+        return path
+
+    def _find_tokenizer(self) -> Any:
+        """The run's tokenizer; made from the demonstrations' texts where there is none."""
+        folder = self.run_dir / "tokenizer"
+        if not folder.exists():
+            some = [] if self.demonstrations is None else data.read(self.demonstrations, limit=2000)
+            tokenizer = self.experiment.tokenizer(sorted(set(data.texts(some))))
+            tokenizer.save_pretrained(folder)
+        return load_tokenizer(folder)
+
+    def evaluate(self, name: str, player: str | None = None) -> None:
+        """Play the evaluation's worlds once and keep the trajectories; does nothing where they are kept already."""
+        path = self._evaluation(name)
+        if path.exists():
+            return
+        config = self.experiment.evaluation
+        self.reporter.say(f"evaluating {name} on {config.episodes} worlds")
+        trajectories = play_all(self.runtime, self.experiment.environment, config.episodes, config.seed, player, config.temperature)
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        journal.write(unfinished, trajectories, 0, f"evaluation of {name}")
+        unfinished.rename(path)
+
+    def evaluated(self, name: str) -> list[Trajectory]:
+        """The kept trajectories of an evaluation."""
+        return [trajectory for _, trajectory in journal.read(self._evaluation(name))]
+
+    def forget_evaluation(self, name: str) -> None:
+        self._evaluation(name).unlink(missing_ok=True)
+
+    def _evaluation(self, name: str) -> Path:
+        return self.run_dir / "evaluations" / f"{name}.jsonl"
+
+    def close(self) -> None:
+        self.runtime.close()
+        self.reporter.close()
+        self.world.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def make_agent(experiment: Experiment, tokenizer: Any, context: Any) -> Agent:
+    """The policy's seat as the config describes it."""
+    a = experiment.agent
+    try:
+        sampling = Sampling(a.budget, a.temperature, a.top_k, a.top_p, a.min_p)
+    except ValueError as error:
+        raise UserError(f"config.agent: {error}") from error
+    return Agent("policy", a.renderer(tokenizer), a.context or context, sampling)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} holds no tokenizer: is this the folder of a run that has started?") from error
+
+
+def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, Any, Any, Params]:
+    """The experiment, tokenizer, policy and newest parameters of a run folder. Raises UserError where a part is missing."""
+    experiment = configfile.load(run_dir)
+    tokenizer = load_tokenizer(run_dir / "tokenizer")
+    policy = experiment.policy.build(len(tokenizer))
+    saved = [name for name in reversed(list(experiment.phases)) if (run_dir / "checkpoints" / name).is_dir()]
+    if phase is not None and phase not in experiment.phases:
+        raise UserError(f"{run_dir} has no phase {phase!r}, only {', '.join(experiment.phases)}")
+    if not saved:
+        raise UserError(f"there is no checkpoint in {run_dir}: train first")
+    like = jax.eval_shape(policy.init, jax.random.key(0))
+    return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / (phase or saved[0]), like)
+
+
+def describe_rollouts(groups: Sequence[Any]) -> dict[str, float]:
+    """Means over the trajectories of a step."""
+    trajectories = flatten([group.trajectories for group in groups])
+    if not trajectories:
+        return {"rollout/dropped": float(sum(group.dropped for group in groups))}
+    wins = [t.success for t in trajectories if t.success is not None]
+    return {
+        "rollout/return": float(np.mean([t.total_reward for t in trajectories])),
+        "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
+        "rollout/length": float(np.mean([len(t.calls[-1].ids) for t in trajectories if t.calls] or [0])),
+        "rollout/dropped": float(sum(group.dropped for group in groups)),
+        **({"rollout/success": float(np.mean(wins))} if wins else {}),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file that is whole or not there; numbers that JSON lacks become null."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(_finite(content), indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def _finite(x: Any) -> Any:
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        x = dataclasses.asdict(x)
+    if isinstance(x, dict):
+        return {key: _finite(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_finite(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x

@@ -1,0 +1,160 @@
+"""One mesh with word axes, and one table from logical to mesh axes: of weights, of activations, of functions run per shard."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from agentrl_jax.errors import UserError
+
+AXES = ("data", "fsdp", "expert", "tensor")
+ROWS = ("data", "fsdp")  # what the rows of a batch are split over
+
+# Which mesh axes a logical axis is split over; within an array the first that divides wins, all else is replicated.
+TABLE: dict[str, tuple[str, ...]] = {
+    "rows": ROWS,
+    "vocab": ("tensor",),
+    "heads": ("tensor",),
+    "kv_heads": ("tensor",),
+    "hidden": ("tensor",),
+    "embed": ("fsdp",),
+    "experts": ("expert",),
+}
+
+Names = tuple[str | None, ...]  # the logical axes of an array; None: not split
+
+
+@dataclass
+class MeshConfig:
+    """Devices per axis; -1 takes what is left. `data` and `fsdp` split the batch; `fsdp`, `expert` and `tensor` the weights.
+
+    Devices that differ in `expert` or `tensor` alone hold the same rows: each computes its share of the experts, heads,
+    hidden units and vocabulary for them, and the shares are summed.
+    """
+
+    data: int = -1
+    fsdp: int = 1
+    expert: int = 1
+    tensor: int = 1
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh over all devices, or those given. Raises UserError where the sizes do not multiply to their number."""
+    count = jax.device_count() if devices is None else len(devices)
+    sizes = [config.data, config.fsdp, config.expert, config.tensor]
+    fixed = math.prod(n for n in sizes if n > 0)
+    if sizes.count(-1) > 1 or any(n == 0 or n < -1 for n in sizes) or count % fixed:
+        raise UserError(f"a mesh of {config} does not fit {count} devices")
+    sizes = [count // fixed if n == -1 else n for n in sizes]
+    if math.prod(sizes) != count:
+        raise UserError(f"a mesh of {config} uses {math.prod(sizes)} of {count} devices: set one axis to -1")
+    return jax.make_mesh(tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def shards(mesh: Mesh | AbstractMesh, axes: tuple[str, ...]) -> int:
+    """Into how many parts these mesh axes split an array; an axis that the mesh lacks is of size 1."""
+    return math.prod(mesh.shape.get(axis, 1) for axis in axes)
+
+
+def is_names(x: Any) -> bool:
+    """Whether `x` names the axes of one array: a leaf of a tree of axes."""
+    return isinstance(x, tuple) and all(name is None or isinstance(name, str) for name in x)
+
+
+def partition(mesh: Mesh | AbstractMesh, names: Names, shape: tuple[int, ...]) -> PartitionSpec:
+    """How the table splits an array over the axes of `mesh` that are not manual already.
+
+    ("rows", None, "hidden") of shape (8, 5, 12) on data 2, fsdp 2, tensor 4  ->  (("data", "fsdp"), None, "tensor")
+    """
+    free = {axis for axis, kind in zip(mesh.axis_names, mesh.axis_types) if kind == AxisType.Auto}
+    spec: list[tuple[str, ...] | None] = []
+    for name, size in zip(names, shape, strict=True):
+        axes = tuple(axis for axis in TABLE.get(name or "", ()) if axis in mesh.shape)
+        fits = axes and free.issuperset(axes) and size % shards(mesh, axes) == 0
+        spec.append(axes if fits else None)
+        free -= set(axes) if fits else set()
+    return PartitionSpec(*(axes[0] if axes and len(axes) == 1 else axes for axes in spec))
+
+
+def constrain(x: jax.Array, *names: str | None) -> jax.Array:
+    """`x`, split over the ambient mesh as its logical axes say; `x` itself where there is no mesh.
+
+    An axis that is None is whole on every device: `constrain(kernel, None, "hidden")` gathers it over `fsdp`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1 or AxisType.Auto not in mesh.axis_types:
+        return x
+    return jax.lax.with_sharding_constraint(x, partition(mesh, names, x.shape))
+
+
+def per_shard(fn: Callable[..., Any], in_axes: tuple[Names, ...], out_axes: Any, over: tuple[str, ...] = AXES) -> Callable[..., Any]:
+    """`fn` run by every device of the ambient mesh on its own part of the arrays: what the compiler splits badly or not at all.
+
+    A logical axis is split only where all its sizes divide; each array takes a mesh axis once, for the first name that
+    may have it. So with `kv_heads` before `heads`, queries [rows, T, kv_heads, heads, H] are split over key heads where
+    those are enough, and else over the queries of each, with keys whole. `fn` must be independent along the split axes.
+    A tree of arrays with the axes () is whole everywhere. Mesh axes that `over` leaves out stay the compiler's business.
+    """
+
+    def call(*args: Any) -> Any:
+        mesh = jax.sharding.get_abstract_mesh()
+        if mesh.empty or mesh.size == 1 or AxisType.Auto not in mesh.axis_types:
+            return fn(*args)
+        split = {name: set(TABLE[name]) <= set(over) for names in in_axes for name in names if name}
+        for names, x in zip(in_axes, args, strict=True):
+            for name, size in zip(names, x.shape if names else (), strict=True):
+                if name:
+                    split[name] &= size % shards(mesh, TABLE[name]) == 0
+
+        def spec(names: Names) -> PartitionSpec:
+            kept = tuple(name if name and split[name] else None for name in names)
+            return partition(mesh, kept, (0,) * len(kept))  # a size of 0 divides by all: what may be split is known
+
+        in_specs = tuple(spec(names) for names in in_axes)
+        out_specs = jax.tree.map(spec, out_axes, is_leaf=is_names)
+        manual = set(over) & set(mesh.axis_names)
+        return jax.shard_map(fn, in_specs=in_specs, out_specs=out_specs, axis_names=manual, check_vma=False)(*args)
+
+    return call
+
+
+def automatic(mesh: Mesh) -> Mesh:
+    """The mesh with axes that the compiler may split over: `jax.make_mesh` makes explicit ones unless told otherwise.
+
+    Raises:
+        UserError: an axis is none of `AXES`, so that nothing would ever be split over it.
+    """
+    unknown = [name for name in mesh.axis_names if name not in AXES]
+    if unknown:
+        raise UserError(f"a mesh has the axes {', '.join(AXES)} or some of them, not {unknown[0]!r}")
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+
+
+def weight_shardings(mesh: Mesh, axes: Any, shapes: Any) -> Any:
+    """A NamedSharding per weight. `axes` and `shapes` are like trees: tuples of logical names, and arrays or shapes."""
+    mesh = automatic(mesh)
+    return jax.tree.map(lambda names, x: NamedSharding(mesh, partition(mesh, names, x.shape)), axes, shapes, is_leaf=is_names)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows over `data` and `fsdp`; of any array whose first axis is B."""
+    return NamedSharding(mesh, PartitionSpec(tuple(axis for axis in ROWS if axis in mesh.shape)))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def platform() -> str:
+    """What a program traced now will run on: the ambient mesh's devices, described ones too, or else the default device's.
+
+    `cpu`, `tpu`, `cuda` or `rocm`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    device = mesh.abstract_device if not mesh.empty and mesh.abstract_device else jax.devices()[0]
+    if device.platform != "gpu":
+        return device.platform
+    return "cuda" if "NVIDIA" in device.device_kind else "rocm"

@@ -1,0 +1,1 @@
+"""Advantages, losses, aggregations, and the methods made of them."""

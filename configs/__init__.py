@@ -1,0 +1,1 @@
+"""Experiments: one file each, where environments, models and algorithms meet."""

@@ -1,0 +1,14 @@
+"""Environments, one folder a family. Importing this package registers their ids with Gymnasium and loads none of them."""
+
+import gymnasium
+
+# id -> (entry point, keyword arguments). Horizons are rules of the games, so `max_episode_steps` is never set.
+ENVIRONMENTS = {
+    "agentrl/Wordle-v0": ("agentrl_jax.envs.lmrl.wordle:Wordle", {}),
+    "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
+    "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
+}
+
+for name, (entry_point, options) in ENVIRONMENTS.items():
+    if name not in gymnasium.registry:  # a second import (a reload) would warn that it overrides the first
+        gymnasium.register(name, entry_point=entry_point, kwargs=options)

@@ -1,0 +1,1 @@
+"""Commands: they parse arguments and make one call."""

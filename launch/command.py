@@ -1,0 +1,49 @@
+"""What every command shares: absl flags, and one clear sentence instead of a traceback."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags, logging
+
+from agentrl_jax.errors import UserError
+
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+
+
+def run(main: Callable[[], Any], argv: list[str] | None = None) -> int:
+    """Parse flags, call `main`, and say in one sentence what the user can mend. Returns the exit status."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    logging.set_verbosity(logging.ERROR)  # Orbax tells every step it takes
+    try:
+        parse(sys.argv if argv is None else argv)
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def parse(argv: list[str]) -> None:
+    """Parse absl flags. Raises UserError where one is unknown, of the wrong type or names no config field."""
+    if any(arg in ("--help", "-h", "-help", "--helpfull") for arg in argv):
+        print(f"{sys.modules['__main__'].__doc__ or ''}\nflags of {os.path.basename(argv[0])}:\n{flags.FLAGS.main_module_help()}")
+        raise SystemExit(0)
+    try:
+        rest = flags.FLAGS(argv)
+    except Exception as error:
+        raise UserError(_sentence(error)) from error
+    if len(rest) > 1:
+        raise UserError(f"{rest[1]!r} is no flag: flags are written --name=value (--help lists them)")
+
+
+def _sentence(error: Exception) -> str:
+    """What absl and config_flags say, without their preambles and tracebacks."""
+    text = str(error.args[0] if error.args else error).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if text.startswith("Error whilst parsing config file"):
+        return lines[-1].split("Error: ", 1)[-1]
+    return f"{lines[0] if lines else type(error).__name__} (see --help, and the fields in the config file)"

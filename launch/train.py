@@ -1,0 +1,40 @@
+"""Train: agentrl-train --config=configs/wordle_grpo.py [--config.seed=1 ...] [--run_dir=runs/mine] [--fresh]
+
+Running the same command again goes on where it stopped; a finished run prints its table.
+"""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import command
+
+config_flags.DEFINE_config_file("config", help_string="A config file, or file.py:variant; --config.field=value overrides a field.")
+flags.DEFINE_string("run_dir", "", "Where the run lives; empty: runs/ and the config's name.")
+flags.DEFINE_bool("fresh", False, "Delete the run folder and start over.")
+flags.DEFINE_bool("quiet", False, "Say nothing but errors.")
+
+
+def train() -> None:
+    import agentrl_jax.envs  # noqa: F401  registers the environments
+    from agentrl_jax import loop
+    from agentrl_jax.experiment import Experiment
+
+    experiment = flags.FLAGS.config
+    if experiment is None:
+        raise UserError("say what to train with --config=configs/wordle_grpo.py (see configs/ for more)")
+    if not isinstance(experiment, Experiment):  # config_flags hands out an object whose every use raises
+        raise UserError(f"there is no config file {flags.FLAGS['config'].config_filename}: see the files in configs/")
+    run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
+    loop.train(experiment, run_dir, flags.FLAGS.fresh, flags.FLAGS.quiet)
+
+
+def main() -> None:
+    sys.exit(command.run(train))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Grouped-query attention over a row's own tokens (training) or over a cache (decoding)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Array, Bool, Float, Int
+
+from agentrl_jax.models.kernels import MASKED, attend_rows
+from agentrl_jax.models.layers import RMSNorm, capped, fan_in, project
+from agentrl_jax.models.rope import rotate
+from agentrl_jax.record import record, static
+
+
+@record
+class View:
+    """What a kind of layer must know of the tokens: their rotation, what each may look at, and their slots in the cache."""
+
+    cos: Float[Array, "B T 1 half"]
+    sin: Float[Array, "B T 1 half"]
+    positions: Int[Array, "B T"]
+    segment_ids: Int[Array, "B T"]
+    slots: Int[Array, "B T"] | None = None
+    window: int = static(default=0)  # how many positions back, its own included; 0: all
+    span: int = static(default=0)  # of the cache: how many of its slots may be seen
+
+
+def cache_mask(positions: Int[Array, "B T"], span: int, size: int, window: int = 0) -> Bool[Array, "B T {size}"]:
+    """True for the slots up to the query's own, of the first `span` and within the window; stale slots after it are never seen."""
+    slots, last = jnp.arange(size)[None, None, :], jnp.minimum(positions, span - 1)[:, :, None]
+    seen = slots <= last
+    return seen & (slots > last - window) if window else seen
+
+
+def cache_slots(positions: Int[Array, "B T"], segment_ids: Int[Array, "B T"], size: int) -> Int[Array, "B T"]:
+    """Where to write each token; padding goes to distinct slots past the end, which a dropping scatter ignores."""
+    return jnp.where(segment_ids != 0, positions, size + jnp.arange(positions.shape[1])[None, :])
+
+
+def write(cache: Float[Array, "B K S H"], new: Float[Array, "B T K H"], slots: Int[Array, "B T"]) -> Float[Array, "B K S H"]:
+    """`cache[b, :, slots[b, t]] = new[b, t]`, in place where the cache is donated."""
+    rows = jnp.arange(cache.shape[0])[:, None]
+    return cache.at[rows, :, slots].set(new, mode="drop", unique_indices=True)
+
+
+def attend(
+    query: Float[Array, "B T K M H"], key: Float[Array, "B K S H"], value: Float[Array, "B K S H"], mask: Bool[Array, "B T S"],
+    scale: float, cap: float,
+) -> Float[Array, "B T K M H"]:  # fmt: skip
+    """`softmax(cap(scale q k)) v`, softmax in float32; the M query heads of a group share a key head."""
+    scores = jnp.einsum("BTKMH,BKSH->BKMTS", query * scale, key, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(capped(scores, cap) + jnp.where(mask, 0.0, MASKED)[:, None, None, :, :], axis=-1)
+    return jnp.einsum("BKMTS,BKSH->BTKMH", weights.astype(value.dtype), value)
+
+
+def attend_cache(
+    query: Float[Array, "B T K M H"], key: Float[Array, "B K S H"], value: Float[Array, "B K S H"], view: View, scale: float, cap: float
+) -> Float[Array, "B T K M H"]:
+    """`attend` over the first `view.span` slots of a cache.
+
+    On a CPU one query head of each group at a time, a matrix times a vector (twice as fast for one token), and over all
+    slots where copying out `span` of them would cost more than it saves.
+    """
+    size = key.shape[2]
+    mask, span = cache_mask(view.positions, view.span, size, view.window), view.span
+
+    def grouped(query: Array, key: Array, value: Array, mask: Array) -> Array:
+        return attend(query, key[:, :, :span], value[:, :, :span], mask[:, :, :span], scale, cap)
+
+    def one_by_one(query: Array, key: Array, value: Array, mask: Array) -> Array:
+        near = span if query.shape[1] > 1 or 5 * span <= 2 * size else size
+        key, value, mask = key[:, :, :near], value[:, :, :near], mask[:, :, :near]
+        heads = [attend(query[:, :, :, m : m + 1], key, value, mask, scale, cap) for m in range(query.shape[3])]
+        return jnp.concatenate(heads, axis=3)
+
+    return jax.lax.platform_dependent(query, key, value, mask, cpu=one_by_one, default=grouped)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) with rotary positions, optional q/k norms and biases."""
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    qk_norm: bool
+    qkv_bias: bool
+    out_bias: bool
+    norm_eps: float
+    norm_offset: bool
+    scale: float  # of the scores
+    cap: float  # of the scores; 0: none
+    out_scale: float
+    param_dtype: str
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B T D"], views: tuple[View, ...], kind: int | Int[Array, ""], cache: tuple[Array, Array] | None = None
+    ) -> tuple[Float[Array, "B T D"], tuple[Array, Array] | None]:
+        """The attended values, and with a cache (one layer's keys and values) that cache with the new ones written.
+
+        `kind` says which of the views is this layer's: an int, or traced where layers are scanned.
+        """
+        width, head = {"embed": x.shape[-1]}, {"head_size": self.head_size}
+        query = project(self, "query", x, width, {"heads": self.heads, **head}, self.qkv_bias)
+        key = project(self, "key", x, width, {"kv_heads": self.kv_heads, **head}, self.qkv_bias)
+        value = project(self, "value", x, width, {"kv_heads": self.kv_heads, **head}, self.qkv_bias)
+        if self.qk_norm:
+            norm = (self.norm_eps, self.param_dtype, self.norm_offset)
+            query = RMSNorm("norm", *norm, name="query_norm")(query)
+            key = RMSNorm("norm", *norm, name="key_norm")(key)
+        cos, sin = (_chosen([getattr(view, name) for view in views], kind) for name in ("cos", "sin"))
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        query = query.reshape(*query.shape[:2], self.kv_heads, self.heads // self.kv_heads, self.head_size)
+        if cache is None:
+            y = self._attend_rows(query, key, value, views, kind)
+        else:
+            view = views[int(kind)]
+            assert view.slots is not None
+            cache = write(cache[0], key, view.slots), write(cache[1], value, view.slots)
+            y = attend_cache(query, *cache, view, self.scale, self.cap)
+        y = y.reshape(*y.shape[:2], self.heads, self.head_size)
+        init = fan_in(self.heads * self.head_size, self.out_scale)
+        return project(self, "out", y, {"heads": self.heads, **head}, width, self.out_bias, init), cache
+
+    def _attend_rows(self, query: Array, key: Array, value: Array, views: tuple[View, ...], kind: int | Array) -> Array:
+        query, key, value = checkpoint_name(query, "query"), checkpoint_name(key, "key"), checkpoint_name(value, "value")
+
+        def through(view: View):
+            return lambda q, k, v: attend_rows(
+                q, k, v, view.positions, view.segment_ids, scale=self.scale, window=view.window, cap=self.cap
+            )
+
+        branches = [through(view) for view in views]
+        if isinstance(kind, int) or len(views) == 1:
+            return branches[kind if isinstance(kind, int) else 0](query, key, value)
+        return jax.lax.switch(kind, branches, query, key, value)
+
+
+def _chosen(options: list[Array], kind: int | Array) -> Array:
+    if isinstance(kind, int) or len(options) == 1:
+        return options[kind if isinstance(kind, int) else 0]
+    return jax.lax.dynamic_index_in_dim(jnp.stack(options), kind, keepdims=False)

@@ -1,0 +1,72 @@
+"""Packaging: five parts of the package are real folders at the top of the repository."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PARTS = ("models", "algorithms", "envs", "configs", "launch")
+core = [n for n in find_packages(include=["agentrl_jax", "agentrl_jax.*"]) if n.split(".")[1:2] not in ([p] for p in PARTS)]
+nested = [f"{part}.{name}" for part in PARTS for name in find_packages(part)]
+
+REQUIRES = [
+    "jax>=0.10.2,<0.11",  # flax up to 0.12.8 breaks with jax 0.11.1 and later
+    "flax>=0.12.8,<0.13",
+    "optax>=0.2.8,<0.3",
+    "orbax-checkpoint>=0.12.8,<0.13",
+    "transformers>=5.23,<6",
+    "huggingface_hub>=2.4,<3",
+    "safetensors>=0.8,<0.9",
+    "jinja2>=3.1,<4",
+    "grain>=0.2.18,<0.3",
+    "array_record>=0.8.6,<0.9",
+    "tensorflow-datasets>=4.9.10,<4.10",
+    "importlib_resources>=7,<8",
+    "absl-py>=2.5,<3",
+    "ml-collections>=1.1,<2",
+    "gymnasium>=1.4,<1.5",
+    "jaxtyping>=0.3.11,<0.4",
+    "numpy>=2.4,<3",
+    "scipy>=1.17,<2",
+    "rich>=15,<16",
+    "matplotlib>=3.11,<4",
+    "tensorboardX>=2.6.5,<3",
+]
+EXTRAS = {
+    "dev": [
+        "beartype>=0.23,<0.24",
+        "build>=1.6,<2",
+        "codespell>=2.4,<3",
+        "hypothesis>=6.170,<7",
+        "pyright>=1.1.414,<1.2",
+        "pytest>=9.2,<10",
+        "pytest-xdist>=3.8,<4",
+        "ruff>=0.17.5,<0.18",
+    ],
+    "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
+    "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
+    "tpu": ["jax[tpu]>=0.10.2,<0.11"],
+    "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
+}
+
+setup(
+    name="agentrl_jax",
+    version="0.1.0",
+    description="Multi-turn reinforcement learning of language-model agents in JAX",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=[*core, *(f"agentrl_jax.{n}" for n in (*PARTS, *nested))],
+    package_dir={f"agentrl_jax.{part}": part for part in PARTS},
+    package_data={"agentrl_jax": ["py.typed"], "agentrl_jax.envs.lmrl": ["*.txt"]},
+    install_requires=REQUIRES,
+    extras_require=EXTRAS,
+    entry_points={
+        "console_scripts": [
+            "agentrl-train = agentrl_jax.launch.train:main",
+            "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
+            "agentrl-play = agentrl_jax.launch.play:main",
+            "agentrl-describe = agentrl_jax.launch.describe:main",
+        ]
+    },
+)

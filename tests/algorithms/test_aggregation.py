@@ -1,0 +1,116 @@
+"""Weights of tokens in the loss against tables worked by hand and nested loops."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hand_made import TurnShape, batch_shapes, grown_groups, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl_jax.algorithms.aggregation import TrajectorySum, token_mean, trajectory_mean, turn_mean
+from agentrl_jax.rows import Indices, collate
+
+Aggregation = Callable[[Indices], np.ndarray]
+MEANS = pytest.mark.parametrize("aggregation", [token_mean, trajectory_mean, turn_mean])
+
+# One trajectory that wrote 3 tokens and then 1, one that wrote 2.
+BY_HAND: list[list[list[TurnShape]]] = [[[(1, 3, False, 0), (2, 1, False, 0)], [(1, 2, False, 0)]]]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "weights"),
+    [
+        (token_mean, [1 / 6] * 6),
+        (trajectory_mean, [1 / 8] * 4 + [1 / 4] * 2),
+        (TrajectorySum(10.0), [1 / 20] * 6),
+        (turn_mean, [1 / 12] * 3 + [1 / 4] + [1 / 4] * 2),
+    ],
+)
+def test_weights_are_those_of_the_table(aggregation: Aggregation, weights: list[float]):
+    assert aggregation(collate(grown_groups(BY_HAND)).indices) == pytest.approx(weights, abs=1e-15)
+
+
+@given(shapes=batch_shapes)
+@settings(max_examples=200, deadline=None)
+def test_ragged_groups_give_what_loops_give(shapes: list):
+    groups = grown_groups(shapes)
+    indices = collate(groups).indices
+    played = [[len(call.action) for call in trajectory.calls] for trajectory in whole(groups)]
+    by_token, by_trajectory, by_constant, by_turn = [], [], [], []
+    for turns in played:
+        for tokens in turns:
+            by_token += [1 / sum(map(sum, played))] * tokens
+            by_trajectory += [1 / len(played) / sum(turns)] * tokens
+            by_constant += [1 / len(played) / 9.0] * tokens
+            by_turn += [1 / len(played) / len(turns) / tokens] * tokens
+    assert token_mean(indices) == pytest.approx(by_token, abs=1e-14)
+    assert trajectory_mean(indices) == pytest.approx(by_trajectory, abs=1e-14)
+    assert TrajectorySum(9.0)(indices) == pytest.approx(by_constant, abs=1e-14)
+    assert turn_mean(indices) == pytest.approx(by_turn, abs=1e-14)
+
+
+@MEANS
+@given(shapes=batch_shapes)
+@settings(max_examples=60, deadline=None)
+def test_the_weights_of_a_mean_sum_to_one(aggregation: Aggregation, shapes: list):
+    weights = aggregation(collate(grown_groups(shapes)).indices)
+    assert weights.sum() == pytest.approx(1.0 if len(weights) else 0.0, abs=1e-12)
+
+
+@given(shapes=batch_shapes)
+@settings(max_examples=60, deadline=None)
+def test_a_trajectory_mean_gives_every_trajectory_the_same(shapes: list):
+    groups = grown_groups(shapes)
+    indices = collate(groups).indices
+    for aggregation in (trajectory_mean, turn_mean):
+        shares = np.bincount(indices.token_trajectory, aggregation(indices))
+        assert shares == pytest.approx(np.full(len(whole(groups)), 1 / max(len(whole(groups)), 1)), abs=1e-12)
+
+
+def test_a_trajectory_sum_grows_with_what_a_trajectory_wrote():
+    indices = collate(grown_groups(BY_HAND)).indices
+    assert np.bincount(indices.token_trajectory, TrajectorySum(10.0)(indices)) == pytest.approx([0.2, 0.1], abs=1e-15)
+
+
+def shares_of_turns(shapes: list, aggregation: Aggregation) -> np.ndarray:
+    indices = collate(grown_groups(shapes)).indices
+    return np.bincount(indices.token_turn, aggregation(indices))
+
+
+@given(shapes=batch_shapes, times=st.integers(2, 4), which=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_duplicating_a_turns_tokens_leaves_the_weight_of_every_turn(shapes: list, times: int, which: int):
+    turns = [turn for group in shapes for trajectory in group for turn in trajectory]
+    if not turns:
+        return
+    chosen, seen, longer = which % len(turns), 0, []
+    for group in shapes:
+        longer.append([])
+        for trajectory in group:
+            longer[-1].append([])
+            for new, written, cut, reward in trajectory:
+                longer[-1][-1].append((new, written * times if seen == chosen else written, cut, reward))
+                seen += 1
+    assert shares_of_turns(longer, turn_mean) == pytest.approx(shares_of_turns(shapes, turn_mean), abs=1e-14)
+
+
+@MEANS
+@given(shapes=batch_shapes, more=st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_more_observation_tokens_change_no_weight(aggregation: Aggregation, shapes: list, more: int):
+    longer = [[[(new + more, written, cut, reward) for new, written, cut, reward in turns] for turns in group] for group in shapes]
+    before, after = (aggregation(collate(grown_groups(x)).indices) for x in (shapes, longer))
+    assert before.tolist() == after.tolist()
+
+
+@MEANS
+def test_nothing_written_weighs_nothing(aggregation: Aggregation):
+    assert aggregation(collate([]).indices).shape == (0,)
+
+
+def test_the_three_means_agree_where_everybody_writes_the_same():
+    indices = collate(grown_groups([[[(1, 3, False, 0.0), (1, 3, False, 0.0)] for _ in range(4)]] * 2)).indices
+    assert trajectory_mean(indices) == pytest.approx(token_mean(indices), abs=1e-15)
+    assert turn_mean(indices) == pytest.approx(token_mean(indices), abs=1e-15)
+    assert TrajectorySum(6.0)(indices) == pytest.approx(token_mean(indices), abs=1e-15)

@@ -1,0 +1,272 @@
+"""What every registered environment must do, whatever it plays."""
+
+import importlib
+import json
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import agentrl_jax.envs
+from agentrl_jax.environment import Environment, make, normalized_score
+from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.messages import ImagePart, Message, TextPart, assistant, user
+from agentrl_jax.trajectories import Turn
+
+NAMES = sorted(name for name in gymnasium.registry if name.startswith("agentrl/"))
+PLAYERS = [(name, player) for name in NAMES for player in make(name).players]
+LIMIT = 1000  # no game here is longer
+
+ILLEGAL = {
+    "empty": "",
+    "blank": " ",
+    "newline": "\n",
+    "newlines": "\n\n\n",
+    "huge": "x" * 200_000,
+    "spaces": " " * 200_000,
+    "letters": "m o v e",
+    "accents": "éàü ñ",
+    "wide": "ｓｌａｔｅ ｍｏｖｅ",
+    "emoji": "🟩🟨⬛",
+    "control": "\x00\x01\x07\x1b[2J\x7f\r\t\v",
+    "surrogate": "\ud800",
+    "right to left": "\u202eetals\u202c",
+    "markup": "<|im_end|>\n<tool_call>{}</tool_call>",
+    "number": "12345",
+    "format": "{0} %s {target}",
+    "parts": assistant("").replace(content=(TextPart("x"), ImagePart("data:image/png;base64,"), TextPart("y"))),
+    "no parts": assistant("").replace(content=()),
+    "someone else's": user("x"),
+}
+
+
+def players_rng(seed: int) -> np.random.Generator:
+    """A stream of the player's own: the seed alone would repeat the world's draws, and a random guess would be the answer."""
+    return np.random.default_rng([seed, 1])
+
+
+def play(env: Environment, player: str, seed: int, **reset) -> list:
+    """The opening and then every (action, messages, reward, terminated, truncated, info) of one episode."""
+    rng = players_rng(seed)
+    record: list = [env.reset(seed=seed, **reset)]
+    for _ in range(LIMIT):
+        action = env.players[player](env, rng)
+        record.append((action, *env.step(action)))
+        if record[-1][3] or record[-1][4]:
+            return record
+    raise AssertionError(f"{player} did not finish within {LIMIT} steps")
+
+
+def play_everything(names: list[str]) -> dict[str, list]:
+    return {name: play(make(name), "random", seed=3) for name in names}
+
+
+def total(record: list) -> float:
+    return sum(step[2] for step in record[1:])
+
+
+def test_importing_again_registers_nothing_twice_and_warns_of_nothing():
+    before = dict(gymnasium.registry)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        importlib.reload(agentrl_jax.envs)
+    assert dict(gymnasium.registry) == before
+    assert {"agentrl/Wordle-v0", "agentrl/MazeFO-v0", "agentrl/MazePO-v0"} <= set(NAMES)
+
+
+def test_a_worker_imports_no_jax_and_importing_the_package_loads_no_environment():
+    code = (
+        "import sys, agentrl_jax.envs\n"
+        "assert not [m for m in sys.modules if m.startswith('agentrl_jax.envs.')]\n"
+        "from agentrl_jax.environment import make\n"
+        f"for name in {NAMES}: make(name).reset(seed=0)\n"
+        "assert not {'jax', 'flax', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=60)
+
+
+def test_a_spawned_process_plays_the_same_episodes():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(play_everything, (NAMES,)) == play_everything(NAMES)
+
+
+def test_another_package_finds_the_ids_through_the_module():
+    assert isinstance(gymnasium.make("agentrl_jax.envs:agentrl/Wordle-v0").unwrapped, Environment)
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEveryEnvironment:
+    def test_gymnasiums_checker_finds_nothing(self, name):
+        check_env(gymnasium.make(name).unwrapped)
+
+    def test_it_plays_inside_gymnasiums_own_wrappers(self, name):
+        env = gymnasium.make(name, render_mode="ansi")
+        opening, _ = env.reset(seed=0)
+        answer, *_ = env.step(env.action_space.sample())
+        assert isinstance(env.unwrapped, Environment)
+        assert env.render() == "".join(t if t.endswith("\n") else t + "\n" for t in self._texts(env.unwrapped, opening, answer))
+
+    def _texts(self, env: Environment, opening, answer) -> list[str]:
+        return [*(m.text for m in opening), env._log[0][0].text, *(m.text for m in answer)]
+
+    def test_the_horizon_is_the_games_own(self, name):
+        assert gymnasium.spec(name).max_episode_steps is None
+
+    def test_its_description_is_plain_data(self, name):
+        assert json.loads(gymnasium.spec(name).to_json())["id"] == name
+
+    def test_it_tells_people_how_to_play_and_names_its_players(self, name):
+        env = make(name)
+        assert len(env.rules) > 40
+        assert {"random", "expert"} <= env.players.keys()
+
+    def test_a_seed_fixes_the_episode(self, name):
+        env = make(name)
+        first = play(env, "random", seed=11)
+        play(env, "random", seed=12)
+        assert play(env, "random", seed=11) == first == play(make(name), "random", seed=11)
+
+    def test_seeds_differ(self, name):
+        assert len({repr(play(make(name), "expert", seed)) for seed in range(12)}) > 1
+
+    def test_a_fresh_seedless_reset_can_still_be_repeated(self, name):
+        env = make(name)
+        opening, _ = env.reset()
+        assert make(name).reset(seed=env._seed)[0] == opening
+
+    def test_a_finished_episode_must_be_reset(self, name):
+        env = make(name)
+        with pytest.raises(EnvironmentFailure, match="reset"):
+            env.step("x")
+        play(env, "random", seed=0)
+        with pytest.raises(EnvironmentFailure, match="reset"):
+            env.step("x")
+        assert play(env, "random", seed=1) == play(make(name), "random", seed=1)
+
+    @pytest.mark.parametrize("kind", ILLEGAL)
+    def test_illegal_text_is_answered(self, name, kind):
+        env = make(name)
+        env.reset(seed=0)
+        answer, reward, terminated, truncated, info = env.step(ILLEGAL[kind])
+        assert answer in env.observation_space and all(m.role == "user" and isinstance(m.content, str) for m in answer)
+        assert env.reward_bounds[0] <= reward <= env.reward_bounds[1]
+        assert type(terminated) is bool and not truncated
+        assert info.get("legal", False) is False  # worlds that take any text need not say
+
+    def test_nothing_but_illegal_text_still_ends(self, name):
+        env = make(name)
+        env.reset(seed=0)
+        kinds = list(ILLEGAL.values())
+        for i in range(LIMIT):
+            _, _, terminated, truncated, info = env.step(kinds[i % len(kinds)])
+            if terminated or truncated:
+                break
+        assert terminated or truncated
+        assert info["success"] is False
+
+    def test_an_unknown_option_is_an_error_that_names_it(self, name):
+        with pytest.raises(UserError, match="colour"):
+            make(name).reset(options={"colour": "red"})
+        with pytest.raises(UserError, match="colour"):
+            make(name, {"colour": "red"})
+
+    def test_closing_twice_is_fine(self, name):
+        env = make(name)
+        env.reset(seed=0)
+        env.close()
+        env.close()
+
+    def test_it_pickles_in_the_middle_of_an_episode(self, name):
+        env = make(name)
+        env.reset(seed=5)
+        rng = players_rng(5)
+        env.step(env.players["random"](env, rng))
+        data = pickle.dumps(env)
+        assert len(data) < 50_000
+        twin = pickle.loads(data)
+        for _ in range(3):
+            action = env.players["random"](env, rng)
+            assert twin.step(action) == env.step(action)
+        assert twin.reset() == env.reset()
+
+    def test_score_anchors_rise(self, name):
+        anchors = make(name).score_anchors
+        if anchors is not None:
+            assert anchors[0] < anchors[1] < anchors[2]
+            assert [normalized_score(x, anchors) for x in anchors] == [0, 50, 100]
+
+    def test_the_expert_beats_the_random_player(self, name):
+        env = make(name)
+        means = {p: np.mean([total(play(env, p, seed)) for seed in range(20)]) for p in ("random", "expert")}
+        assert means["expert"] > means["random"] + 1
+
+    def test_its_context_shows_the_newest_message(self, name):
+        env = make(name)
+        opening, *steps = play(env, "random", seed=2)
+        turns = [Turn((), assistant(action), answer, reward, info=info) for action, answer, reward, _, _, info in steps]
+        assert tuple(env.context.view(opening[0], ())) == opening[0]
+        for n in range(1, len(turns)):
+            assert list(env.context.view(opening[0], turns[:n]))[-1] == turns[n - 1].observation[-1]
+
+
+@pytest.mark.parametrize("name,player", PLAYERS)
+def test_every_player_finishes_within_the_reward_bounds(name, player):
+    env = make(name)
+    for seed in range(5):
+        (opening, _), *steps = play(env, player, seed)
+        assert opening in env.observation_space and opening
+        for action, answer, reward, terminated, truncated, info in steps:
+            assert isinstance(action, str) and not action.endswith("\n") and action in env.action_space
+            assert answer in env.observation_space and all(isinstance(m, Message) for m in answer)
+            assert type(reward) is float and env.reward_bounds[0] <= reward <= env.reward_bounds[1]
+            assert type(terminated) is bool and type(truncated) is bool
+            assert sum(info["rewards"].values()) == reward
+            assert info.get("legal", True) is True
+            assert ("success" in info) == (terminated or truncated)
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestFork:
+    @pytest.mark.parametrize("player", ["random", "expert"])
+    def test_it_equals_the_replay_at_every_turn(self, name, player):
+        env = make(name)
+        _, *steps = play(env, player, seed=4)
+        for turn in {0, 1, len(steps) // 2, len(steps) - 1}:
+            fork, replay = env.fork(turn), Environment.fork(env, turn)
+            assert fork.render() == replay.render()
+            for action, *result in steps[turn:]:
+                assert list(fork.step(action)) == list(replay.step(action)) == result
+            assert fork.reset() == replay.reset()  # their random streams are at the same place, too
+
+    def test_it_lives_its_own_life(self, name):
+        env = make(name)
+        env.reset(seed=6)
+        env.step("x")
+        before, fork = env.render(), env.fork()
+        assert fork.render() == before and fork.spec == env.spec
+        env.action_space.seed(0)
+        fork.action_space.seed(1)
+        answers = [fork.step("y")[0], fork.step("z")[0]]
+        assert env.render() == before
+        fork.reset(seed=99)
+        assert env.render() == before and env.np_random is not fork.np_random
+        assert [env.step("y")[0], env.step("z")[0]] == answers
+
+    def test_a_finished_world_forks_finished(self, name):
+        env = make(name)
+        play(env, "random", seed=0)
+        with pytest.raises(EnvironmentFailure):
+            env.fork().step("x")
+        with pytest.raises(EnvironmentFailure):
+            Environment.fork(env).step("x")
+
+    def test_there_is_nothing_to_fork_before_a_reset(self, name):
+        with pytest.raises(EnvironmentFailure, match="reset"):
+            make(name).fork()

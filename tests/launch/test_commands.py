@@ -1,0 +1,107 @@
+"""What a person types wrong is answered with one sentence, and what they type right does what it says."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORDLE = "--config=configs/wordle_grpo.py"
+
+
+def run(command: str, *flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    return subprocess.run(
+        [sys.executable, "-m", f"agentrl_jax.launch.{command}", *flags],
+        input=stdin, capture_output=True, text=True, timeout=300, env=environment, encoding="utf-8",
+    )  # fmt: skip
+
+
+def assert_one_clear_sentence(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.returncode == 2 and len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    assert all(word in lines[0] for word in words), lines[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], ["--config=configs/"]),
+        (["--config=configs/nope.py"], ["no config file configs/nope.py"]),
+        ([WORDLE + ":huge"], ["no variant 'huge'", "smoke"]),
+        ([WORDLE, "--config.sft.stepz=3"], ["stepz"]),
+        ([WORDLE, "--config.sft.steps=many"], ["config.sft.steps=many"]),
+        ([WORDLE, "--nonsense=1"], ["nonsense"]),
+        ([WORDLE, "stray"], ["'stray'", "--name=value"]),
+        ([WORDLE, "--config.environment.name=agentrl/Nope-v0"], ["agentrl/Nope-v0", "agentrl/Wordle-v0"]),
+        ([WORDLE, "--config.environment.options.words=9999"], ["9999"]),
+        ([WORDLE, "--config.demonstrations.player=nobody"], ["nobody", "expert"]),
+        ([WORDLE, "--config.policy.heads=3"], ["heads"]),
+        ([WORDLE, "--config.mesh.data=3"], ["mesh"]),
+        ([WORDLE, "--run_dir=/proc/nowhere"], ["/proc/nowhere", "--run_dir"]),
+    ],
+)
+def test_wrong_flags_of_train_are_named(flags: list[str], words: list[str], tmp_path: Path) -> None:
+    where = [] if any(flag.startswith("--run_dir") for flag in flags) else [f"--run_dir={tmp_path / 'run'}"]
+    assert_one_clear_sentence(run("train", *flags, *where), *words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "word"), [(b"", "empty"), (b"not an array record at all" * 100, "corrupt"), (None, "no demonstration")]
+)
+def test_a_bad_demonstration_file_is_named(content: bytes | None, word: str, tmp_path: Path) -> None:
+    path = tmp_path / "demonstrations.array_record"
+    if content is not None:
+        path.write_bytes(content)
+    result = run("train", WORDLE, f"--config.demonstrations.path={path}", f"--run_dir={tmp_path / 'run'}")
+    assert_one_clear_sentence(result, str(path), word)
+
+
+@pytest.mark.slow
+def test_fresh_never_deletes_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert_one_clear_sentence(run("train", WORDLE, f"--run_dir={tmp_path}", "--fresh"), str(tmp_path), "no run folder")
+    assert (tmp_path / "thesis.tex").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], ["--environment"]),
+        (["--environment=agentrl/Wordle-v0"], ["--player"]),
+        (["--environment=agentrl/Wordle-v0", "--player=nobody"], ["nobody", "expert"]),
+        (["--environment=agentrl/Wordle-v0", "--player=expert", "--option=words"], ["name=value"]),
+        (["--run_dir=/nowhere"], ["/nowhere", "config.json"]),
+    ],
+)
+def test_wrong_flags_of_evaluate_are_named(flags: list[str], words: list[str]) -> None:
+    assert_one_clear_sentence(run("evaluate", *flags), *words)
+
+
+def test_evaluate_prints_the_experts_line() -> None:
+    result = run("evaluate", "--environment=agentrl/MazeFO-v0", "--player=expert", "--episodes=50", "--workers=1")
+    assert result.returncode == 0, result.stderr
+    line = next(line for line in result.stdout.splitlines() if "expert" in line)
+    assert "100 %" in line and re.search(r"-[5-9]\.\d\d", line)
+
+
+def test_a_person_can_play_a_game_to_its_end() -> None:
+    result = run("play", "--environment=agentrl/Wordle-v0", "--option=words=1", "--seed=1", stdin="x\ns l a t e s\n" + "\n" * 10)
+    assert result.returncode == 0, result.stderr
+    assert "five-letter word" in result.stdout and "lost after 6 turns, return -6" in result.stdout
+
+
+def test_a_person_may_leave() -> None:
+    result = run("play", "--environment=agentrl/MazePO-v0", stdin="move up\n")
+    assert result.returncode == 0 and "left" in result.stdout and "Traceback" not in result.stderr
+
+
+def test_a_scripted_player_can_be_watched() -> None:
+    result = run("play", "--environment=agentrl/MazeFO-v0", "--watch=expert", "--seed=3")
+    assert result.returncode == 0 and "Success" in result.stdout and "won after" in result.stdout

@@ -1,0 +1,122 @@
+"""A run that is killed or interrupted, and started again, equals one that never stopped."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "--config.policy.layers=1", "--config.policy.width=16", "--config.policy.hidden=32", "--config.policy.heads=2",
+    "--config.policy.kv_heads=1", "--config.policy.head_size=8", "--config.demonstrations.episodes=200",
+    "--config.sft.source.batch=16", "--config.sft.steps=80", "--config.rl.steps=6", "--config.sft.checkpoint_every=30",
+    "--config.rl.checkpoint_every=2", "--config.rl.source.tasks=4", "--config.evaluation.episodes=8", "--config.engine.rows=32",
+    "--config.environment.options.words=2",
+    "--config.rl.algorithm.microbatch=8", "--config.sft.algorithm.microbatch=8",
+]  # fmt: skip
+
+
+def command(run_dir: Path, *more: str) -> list[str]:
+    flags = ["--config=configs/wordle_grpo.py:smoke", f"--run_dir={run_dir}", *SMALL, *more]
+    return [sys.executable, "-m", "agentrl_jax.launch.train", *flags]
+
+
+def run(run_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(run_dir, *more), capture_output=True, text=True, timeout=300, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+
+
+def metrics(run_dir: Path) -> list[dict]:
+    """The lines of metrics.jsonl without what depends on the clock."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
+
+
+def lines_of(run_dir: Path) -> int:
+    path = run_dir / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def start_until(run_dir: Path, lines: int) -> subprocess.Popen[str]:
+    """A run that has written at least so many lines of metrics."""
+    process = subprocess.Popen(command(run_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    deadline = time.monotonic() + 240
+    while lines_of(run_dir) < lines and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+    return process
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("unbroken") / "run"
+    result = run(run_dir)
+    assert result.returncode == 0, result.stderr
+    return run_dir
+
+
+def assert_equal_runs(a: Path, b: Path) -> None:
+    assert metrics(a) == metrics(b)
+    for name in ("table", "difference"):
+        assert json.loads((a / "summary.json").read_text())[name] == json.loads((b / "summary.json").read_text())[name]
+    assert (a / "trajectories.jsonl").read_text() == (b / "trajectories.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_steps_and_started_again_equals_one_that_never_stopped(unbroken: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    draw = random.Random(os.urandom(8))
+    points = [draw.randrange(1, 80), draw.randrange(81, 86)]  # lines of metrics: once in each phase
+    for lines in points:
+        process = start_until(run_dir, lines)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    result = run(run_dir)
+    assert result.returncode == 0, (points, result.stderr)
+    assert_equal_runs(unbroken, run_dir)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_leaves_cleanly_and_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    process = start_until(run_dir, 83)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the same command goes on from here" in out and "Traceback" not in errors
+    before = lines_of(run_dir)
+    result = run(run_dir)
+    assert result.returncode == 0, result.stderr
+    assert lines_of(run_dir) == 86 > before
+    assert_equal_runs(unbroken, run_dir)
+
+
+@pytest.mark.slow
+def test_a_finished_run_prints_its_table_and_changes_nothing(unbroken: Path) -> None:
+    before = metrics(unbroken)
+    result = run(unbroken)
+    assert result.returncode == 0 and "GRPO" in result.stdout and "mean return" in result.stdout
+    assert metrics(unbroken) == before
+
+
+@pytest.mark.slow
+def test_every_trained_token_is_a_sampled_one_and_the_sampler_agrees_with_the_learner(unbroken: Path) -> None:
+    rl = [line for line in metrics(unbroken) if line["phase"] == "rl"]
+    assert all(line["tokens/identity"] == 1.0 for line in rl)
+    gaps = [line["off_policy/logp_gap"] for line in rl if not line["skipped"]]
+    assert gaps and max(gaps) < 1e-4
+
+
+@pytest.mark.slow
+def test_nothing_compiles_after_the_second_step(unbroken: Path) -> None:
+    lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
+    assert sum(line["time/compilations"] for line in lines if line["step"] < 2) > 0
+    assert [line["time/compilations"] for line in lines if line["step"] >= 2] == [0] * 82

@@ -1,0 +1,111 @@
+"""Tokenizers: exact round trips, what they split, and that Hugging Face can load them again."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.models.tokenizers import byte_tokenizer, character_tokenizer, train_bpe
+
+WORDLE = ["s l a t e\nb b y g b\n", "c r o n y\ny b b g b\n", "f j u i p\nw v x q z\nd h m k g\nb b b b b\n"]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is no UTF-8
+BYTES = byte_tokenizer()
+PAIRS = train_bpe(WORDLE, 300)
+CHARACTERS = character_tokenizer(WORDLE)
+CHAT = [
+    {"role": "system", "content": "Play.\nShort."},
+    {"role": "user", "content": "b b y g b"},
+    {"role": "assistant", "content": "s l a t e"},
+]
+
+
+def plain(tokenizer, text):
+    return tokenizer(text, split_special_tokens=True)["input_ids"]
+
+
+@given(TEXT)
+def test_the_byte_tokenizer_is_utf8(text):
+    assert plain(BYTES, text) == list(text.encode())
+    assert BYTES.decode(plain(BYTES, text)) == text
+
+
+@given(st.one_of(TEXT, st.text("abc \n\r\t'.,<eos>"), st.sampled_from(WORDLE)))
+@settings(max_examples=200)
+def test_byte_pairs_round_trip_and_a_newline_stands_alone(text):
+    ids = plain(PAIRS, text)
+    assert PAIRS.decode(ids) == text
+    assert ids.count(PAIRS.convert_tokens_to_ids("Ċ")) == text.count("\n")
+
+
+@given(st.text(sorted(set("".join(WORDLE)))))
+def test_the_character_tokenizer_has_one_id_for_each_character(text):
+    assert len(plain(CHARACTERS, text)) == len(text)
+    assert CHARACTERS.decode(plain(CHARACTERS, text)) == text
+
+
+def test_an_unseen_character_is_unknown():
+    ids = plain(CHARACTERS, "s é")
+    assert CHARACTERS.convert_ids_to_tokens(ids) == ["s", " ", "<unk>"]
+
+
+def test_a_wordle_move_is_six_byte_pair_tokens():
+    assert PAIRS.tokenize("s l a t e\n") == ["s", "Ġl", "Ġa", "Ġt", "Ġe", "Ċ"]
+    assert PAIRS.tokenize("\n\n l") == ["Ċ", "Ċ", "Ġl"]
+
+
+def test_byte_pairs_are_learned_the_same_way_twice_and_fit_their_size():
+    assert train_bpe(WORDLE, 300).get_vocab() == PAIRS.get_vocab()
+    small = train_bpe(WORDLE, 262)
+    assert len(small) == 262 and max(small.get_vocab().values()) == 261
+
+
+def test_the_special_token_of_a_text_can_be_plain():
+    assert BYTES("<eos>")["input_ids"] == [BYTES.eos_token_id]
+    assert plain(BYTES, "<eos>") == list(b"<eos>")
+    assert BYTES.decode(plain(BYTES, " <pad> x")) == " <pad> x"
+
+
+@pytest.mark.parametrize("make", [byte_tokenizer, lambda **k: character_tokenizer(WORDLE, **k), lambda **k: train_bpe(WORDLE, 300, **k)])
+@pytest.mark.parametrize("chat", [False, True])
+def test_hugging_face_loads_what_was_saved(make, chat, tmp_path):
+    tokenizer = make(chat=chat)
+    tokenizer.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert again.get_vocab() == tokenizer.get_vocab() and len(again) == len(tokenizer)
+    assert (again.pad_token, again.eos_token, again.chat_template) == (tokenizer.pad_token, tokenizer.eos_token, tokenizer.chat_template)
+    for text in ["s l a t e\n", " ,b  'b\n\n", "y g <eos> <|im_end|>"]:
+        assert plain(again, text) == plain(tokenizer, text) and again(text)["input_ids"] == tokenizer(text)["input_ids"]
+        assert again.decode(again(text)["input_ids"]) == tokenizer.decode(tokenizer(text)["input_ids"])
+
+
+@pytest.mark.parametrize("make", [byte_tokenizer, lambda **k: train_bpe(WORDLE, 300, **k)])
+def test_a_conversation_is_written_as_chatml(make):
+    tokenizer = make(chat=True)
+    want = (
+        "<|im_start|>system\nPlay.\nShort.<|im_end|>\n<|im_start|>user\nb b y g b<|im_end|>\n"
+        "<|im_start|>assistant\ns l a t e<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True) == want
+    ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
+    assert tokenizer.decode(ids) == want
+    assert ids.count(tokenizer.eos_token_id) == 3 and ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 4
+    assert tokenizer.apply_chat_template(CHAT, tokenize=False) == want.removesuffix("<|im_start|>assistant\n")
+
+
+def test_the_chat_template_refuses_tools():
+    tools = [json.loads('{"type": "function", "function": {"name": "look", "parameters": {}}}')]
+    with pytest.raises(Exception, match="shows no tools"):
+        byte_tokenizer(chat=True).apply_chat_template(CHAT, tools=tools, tokenize=False)
+
+
+def test_a_size_without_room_for_the_bytes_is_refused():
+    with pytest.raises(UserError, match="at least 258 ids, not 64"):
+        train_bpe(WORDLE, 64)
+
+
+def test_characters_of_no_text_are_refused():
+    with pytest.raises(UserError, match="needs texts"):
+        character_tokenizer([])

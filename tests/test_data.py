@@ -1,0 +1,240 @@
+"""Demonstration files give back what was written, say where they are broken, and are read on at the exact record."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import agentrl_jax.envs  # noqa: F401
+from agentrl_jax import data
+from agentrl_jax.context import FullHistory
+from agentrl_jax.episodes import Agent, scripted_calls
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message, assistant, user
+from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.rendering import TextRenderer
+from agentrl_jax.runtime import Runtime
+from agentrl_jax.strategies import Scripted
+from agentrl_jax.trajectories import Group, Sampling, Trajectory, Turn
+from agentrl_jax.workers import InProcess, Task
+
+AGENT = Agent("policy", TextRenderer(byte_tokenizer()), FullHistory(), Sampling())
+RECORDS = 11
+
+texts = st.text(max_size=12)
+
+
+def told(trajectory: Trajectory) -> Any:
+    """What a demonstration keeps of a trajectory."""
+    turns = [
+        (t.action.text, t.observation, t.reward, t.terminated, t.truncated, bool(t.info.get("forget", False))) for t in trajectory.turns
+    ]
+    return trajectory.opening, turns, trajectory.task, trajectory.success
+
+
+@given(
+    turns=st.lists(
+        st.tuples(
+            texts,
+            st.lists(texts, max_size=2),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.booleans(),
+            st.booleans(),
+            st.booleans(),
+        ),
+        max_size=4,
+    ),
+    task=texts,
+    success=st.sampled_from([None, True, False]),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_record_is_decoded_to_what_was_encoded(turns: list, task: str, success: bool | None):
+    made = tuple(
+        Turn((), assistant(action), tuple(map(user, seen)), reward, terminated=end, truncated=cut, info={"forget": True} if forget else {})
+        for action, seen, reward, end, cut, forget in turns
+    )
+    before = Trajectory((Message("system", "rules"), user(task)), made, task, success=success, agent="expert")
+    after = data.decode(data.encode(before))
+    assert told(after) == told(before) and after.agent == "demonstration" and after.calls == ()
+
+
+@pytest.fixture(scope="module")
+def demonstrations() -> list[Trajectory]:
+    """Games of Wordle and walks through the maze; no two have the same task."""
+    tasks = [Task("agentrl_jax.envs:agentrl/Wordle-v0", seed, {"words": 30}) for seed in range(RECORDS - 3)]
+    tasks += [Task("agentrl_jax.envs:agentrl/MazePO-v0", seed) for seed in range(3)]
+    with Runtime({}, {}, InProcess()) as runtime:
+        groups = runtime.collect(Scripted("mixture"), tasks, (0, 0))
+    return [group.trajectories[0] for group in groups]
+
+
+@pytest.fixture(scope="module")
+def path(demonstrations: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "deep" / "demonstrations.array_record"
+    data.write(path, demonstrations)
+    return path
+
+
+def test_a_file_gives_back_what_was_written_in_order(path: Path, demonstrations: list[Trajectory]):
+    assert [told(t) for t in data.read(path)] == [told(t) for t in demonstrations]
+    assert [told(t) for t in data.read(path, limit=4)] == [told(t) for t in demonstrations[:4]]
+    assert len(data.read(path, limit=99)) == RECORDS
+    assert data.returns(data.read(path)).tolist() == [t.total_reward for t in demonstrations]
+
+
+def test_a_file_appears_under_its_name_only_when_it_is_whole(
+    tmp_path: Path, demonstrations: list[Trajectory], monkeypatch: pytest.MonkeyPatch
+):
+    path, encode = tmp_path / "half.array_record", data.encode
+
+    def full_disk(trajectory: Trajectory) -> bytes:
+        if trajectory is demonstrations[1]:
+            raise OSError("no space left on device")
+        return encode(trajectory)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(data, "encode", full_disk)
+        data.write(path, demonstrations)
+    assert not path.exists()
+    data.write(path, demonstrations[:2])
+    assert len(data.read(path)) == 2 and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_texts_end_every_message_with_its_stop(demonstrations: list[Trajectory]):
+    game = demonstrations[0]
+    seen = list(data.texts([game]))
+    assert seen[0] == "Wordle:\n" and len(seen) == 1 + 2 * len(game.turns) and all(text.endswith("\n") for text in seen)
+    assert "".join(seen) == "Wordle:\n" + "".join(turn.action.text + "\n" + turn.observation[0].text for turn in game.turns)
+
+
+def opened(act: Callable[[Path], Any], path: Path) -> str:
+    """The one sentence that a person reads."""
+    with pytest.raises(UserError) as caught:
+        act(path)
+    sentence = str(caught.value)
+    assert "\n" not in sentence and len(sentence) < 300
+    return sentence
+
+
+OPENERS = pytest.mark.parametrize("act", [data.open_source, data.read, lambda path: data.DemonstrationFeed(path, AGENT, 2, 0)])
+
+
+@OPENERS
+def test_a_missing_or_empty_file_is_one_sentence(act: Callable[[Path], Any], tmp_path: Path):
+    assert "there is no demonstration file" in opened(act, tmp_path / "nothing")
+    assert "there is no demonstration file" in opened(act, tmp_path)
+    (tmp_path / "empty").write_bytes(b"")
+    assert "is empty" in opened(act, tmp_path / "empty")
+    data.write(tmp_path / "none.array_record", [])
+    assert "holds no record" in opened(act, tmp_path / "none.array_record")
+
+
+@OPENERS
+@pytest.mark.parametrize("keep", [1, 100, 4096, 70_000, 0.5, -1, -100])
+def test_a_file_that_was_cut_is_one_sentence(act: Callable[[Path], Any], path: Path, tmp_path: Path, keep: float):
+    whole = path.read_bytes()
+    cut = whole[: int(len(whole) * keep)] if isinstance(keep, float) else whole[: int(keep)]
+    assert len(cut) < len(whole) or keep == 70_000
+    (tmp_path / "cut").write_bytes(cut if len(cut) < len(whole) else cut[:-65_536])
+    assert "corrupt or no ArrayRecord file" in opened(act, tmp_path / "cut")
+
+
+@OPENERS
+@pytest.mark.parametrize("content", [b"hello", b"\x00" * 200_000, b'{"opening": []}\n' * 10_000, bytes(range(256)) * 600])
+def test_a_file_of_another_kind_is_one_sentence(act: Callable[[Path], Any], tmp_path: Path, content: bytes):
+    (tmp_path / "other").write_bytes(content)
+    assert "corrupt or no ArrayRecord file" in opened(act, tmp_path / "other")
+
+
+def write_raw(path: Path, records: list[bytes]) -> None:
+    writer = ArrayRecordWriter(str(path), "group_size:1")
+    for record in records:
+        writer.write(record)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"no JSON", b"\xff\xfe", b"[]", b"null", b"{}", b'{"opening": 1, "turns": [], "task": "", "success": null}',
+     b'{"opening": [], "turns": [{"action": "a"}], "task": "", "success": null}',
+     b'{"opening": [{}], "turns": [], "task": "", "success": null}'],
+)  # fmt: skip
+def test_a_record_of_another_kind_is_one_sentence(demonstrations: list[Trajectory], tmp_path: Path, record: bytes):
+    write_raw(tmp_path / "odd", [data.encode(demonstrations[0]), record])
+    assert "a demonstration record is corrupt" in opened(data.read, tmp_path / "odd")
+    assert len(data.read(tmp_path / "odd", limit=1)) == 1
+
+
+def test_fewer_records_than_a_batch_are_one_sentence(path: Path):
+    sentence = opened(lambda path: data.DemonstrationFeed(path, AGENT, RECORDS + 1, 0), path)
+    assert sentence.endswith("holds 11 records, fewer than one batch of 12")
+
+
+def names(batches: list[list[Group]]) -> list[str]:
+    return [group.task for batch in batches for group in batch]
+
+
+def some(feed: data.DemonstrationFeed, batches: int) -> list[list[Group]]:
+    return [feed.next(step) for step in range(batches)]
+
+
+def test_a_batch_is_a_group_a_demonstration_with_its_calls(path: Path, demonstrations: list[Trajectory]):
+    by_task = {t.task: t for t in demonstrations}
+    (batch,) = some(data.DemonstrationFeed(path, AGENT, 5, 0), 1)
+    assert len(batch) == 5 and all(isinstance(group, Group) and len(group.trajectories) == 1 for group in batch)
+    for group in batch:
+        (trajectory,), expected = group.trajectories, scripted_calls(by_task[group.task], AGENT)
+        assert told(trajectory) == told(expected) and len(trajectory.calls) == len(trajectory.turns)
+        for a, b in zip(trajectory.calls, expected.calls):
+            assert np.array_equal(a.ids, b.ids) and a.source == "demonstration"
+
+
+def test_every_epoch_shows_every_record_once_in_an_order_of_its_own(path: Path, demonstrations: list[Trajectory]):
+    seen = names(some(data.DemonstrationFeed(path, AGENT, 3, 0), RECORDS))  # three epochs: batches run over their ends
+    epochs = [seen[i : i + RECORDS] for i in range(0, 3 * RECORDS, RECORDS)]
+    everything = sorted(t.task for t in demonstrations)
+    assert [sorted(epoch) for epoch in epochs] == [everything] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_order_follows_from_the_seed(path: Path):
+    first, again, other = (names(some(data.DemonstrationFeed(path, AGENT, 4, seed), 6)) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 3, 7, 12])
+def test_a_restored_feed_goes_on_at_the_exact_record(path: Path, done: int):
+    feed = data.DemonstrationFeed(path, AGENT, 3, 5)
+    some(feed, done)
+    state = json.loads(json.dumps(feed.state()))
+    expected = names(some(feed, 6))
+    for before in (0, 4):  # a feed that has read ahead forgets it
+        other = data.DemonstrationFeed(path, AGENT, 3, 5)
+        some(other, before)
+        other.load(state)
+        assert names(some(other, 6)) == expected
+    feed.load(state)
+    assert names(some(feed, 6)) == expected
+
+
+def test_taking_the_state_does_not_disturb_the_feed(path: Path):
+    plain, watched = data.DemonstrationFeed(path, AGENT, 3, 5), data.DemonstrationFeed(path, AGENT, 3, 5)
+    expected = names(some(plain, 8))
+    seen = []
+    for _ in range(8):
+        watched.state()
+        seen += names(some(watched, 1))
+    assert seen == expected
+
+
+def test_what_only_a_sampled_trajectory_has_is_not_written(demonstrations: list[Trajectory]):
+    with_calls = scripted_calls(demonstrations[0], AGENT)
+    named = dataclasses.replace(with_calls, seed=7, group=3, agent="policy")
+    assert data.encode(named) == data.encode(demonstrations[0])

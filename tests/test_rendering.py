@@ -1,0 +1,278 @@
+"""Messages to ids and back: what a policy wrote stays as it was sampled, and the world cannot speak in special tokens."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import make_call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import ImagePart, Message, TextPart, assistant, user
+from agentrl_jax.models.tokenizers import byte_tokenizer, character_tokenizer, train_bpe
+from agentrl_jax.rendering import ChatRenderer, Renderer, TextRenderer
+
+LETTERS = "abcdefg <>|/_.,!\n'"
+CORPUS = ["s l a t e\nb b y g b\n", "the goal is at 8, 6.\n", "what is this? <b>bold</b>\n", LETTERS + "\n"]
+TEXT = {
+    "bytes": TextRenderer(byte_tokenizer()),
+    "characters": TextRenderer(character_tokenizer(CORPUS)),
+    "pairs": TextRenderer(train_bpe(CORPUS, 320)),
+}
+CHAT = {"bytes": ChatRenderer(byte_tokenizer(chat=True)), "pairs": ChatRenderer(train_bpe(CORPUS, 320, chat=True))}
+
+THINKING = """\
+{%- for message in messages -%}
+{%- set text = message['content'] -%}
+{%- if message['role'] == 'assistant' and not loop.last and '</think>' in text -%}{%- set text = text.split('</think>')[-1] -%}{%- endif -%}
+{{- '<|im_start|>' + message['role'] + '\\n' + text + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"""
+
+
+def chat_renderer(template: str) -> ChatRenderer:
+    tokenizer = byte_tokenizer(chat=True)
+    tokenizer.chat_template = template
+    return ChatRenderer(tokenizer)
+
+
+def decoded(renderer: Any, ids: Sequence[int] | np.ndarray) -> str:
+    return renderer._codec.tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
+
+
+# A conversation: what the world says first, then turns of (action, whether its stop was sampled, what the world answers).
+worlds = st.text(LETTERS, max_size=12).map(lambda text: text + "\n")
+turns_of_ids = st.lists(st.tuples(st.lists(st.integers(0, 10**6), max_size=6), st.booleans(), st.lists(worlds, max_size=2)), max_size=4)
+lines = st.text(LETTERS.replace("\n", ""), max_size=8)
+turns_of_text = st.lists(st.tuples(lines, st.lists(worlds, max_size=2)), max_size=4)
+
+
+def spoken(
+    renderer: Renderer, opening: str, turns: Sequence[tuple[Sequence[int] | np.ndarray, Sequence[str]]]
+) -> tuple[np.ndarray, list[Message]]:
+    """The ids of a conversation as a runner makes them, call by call, and its messages."""
+    history = [user(opening)]
+    ids, call = renderer.render(history).ids, None
+    for action, answers in turns:
+        call = make_call(ids, action)
+        history.append(renderer.parse(call.action))
+        new = [user(text) for text in answers]
+        bridge = renderer.bridge(call, history, new)
+        assert bridge is not None
+        history += new
+        ids = np.concatenate([call.ids, bridge])
+    return ids, history
+
+
+def sampled(renderer: Any, numbers: Sequence[int], stopped: bool) -> list[int]:
+    """Any ids that a model may sample before its stop: no canonical text, special tokens too, but not the stop or <unk>."""
+    tokenizer = renderer._codec.tokenizer
+    allowed = [i for i in range(len(tokenizer)) if i not in renderer.stop_ids and i != tokenizer.unk_token_id]
+    return [allowed[n % len(allowed)] for n in numbers] + ([renderer.stop_ids[0]] if stopped else [])
+
+
+def transcript(history: Sequence[Message]) -> str:
+    return "".join(m.text if m.role == "user" else m.text + "\n" for m in history)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@given(opening=worlds, turns=turns_of_ids)
+@settings(max_examples=100, deadline=None)
+def test_a_transcript_decodes_to_the_text_of_the_conversation(name: str, opening: str, turns: list):
+    renderer = TEXT[name]
+    ids, history = spoken(renderer, opening, [(sampled(renderer, numbers, stopped), answers) for numbers, stopped, answers in turns])
+    assert decoded(renderer, ids) == transcript(history)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@given(opening=worlds, turns=turns_of_text)
+@settings(max_examples=100, deadline=None)
+def test_a_transcript_of_canonical_actions_has_the_ids_of_the_conversation(name: str, opening: str, turns: list):
+    renderer = TEXT[name]
+    ids, history = spoken(renderer, opening, [(renderer.action_ids(assistant(text)), answers) for text, answers in turns])
+    assert ids.tolist() == renderer.render(history).ids.tolist()
+    assert [m.text for m in history if m.role == "assistant"] == [text for text, _ in turns]
+
+
+def chatml(history: Sequence[Message]) -> str:
+    return "".join(f"<|im_start|>{m.role}\n{m.text}<|im_end|>\n" for m in history) + "<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("name", CHAT)
+@given(opening=worlds, turns=turns_of_ids)
+@settings(max_examples=60, deadline=None)
+def test_a_chat_decodes_to_the_text_of_its_template(name: str, opening: str, turns: list):
+    renderer = CHAT[name]
+    ids, history = spoken(renderer, opening, [(sampled(renderer, numbers, stopped), answers) for numbers, stopped, answers in turns])
+    assert decoded(renderer, ids) == chatml(history)
+
+
+@pytest.mark.parametrize("name", CHAT)
+@given(opening=worlds, turns=turns_of_text)
+@settings(max_examples=60, deadline=None)
+def test_a_chat_of_canonical_actions_has_the_ids_of_its_template(name: str, opening: str, turns: list):
+    renderer = CHAT[name]
+    ids, history = spoken(renderer, opening, [(renderer.action_ids(assistant(text)), answers) for text, answers in turns])
+    assert ids.tolist() == renderer.render(history).ids.tolist() and decoded(renderer, ids) == chatml(history)
+
+
+EVERY = [*TEXT.values(), *CHAT.values()]
+
+
+@pytest.mark.parametrize("renderer", EVERY)
+def test_a_turn_that_its_budget_cut_is_closed_once(renderer: Any):
+    history = [user("go\n")]
+    prompt = renderer.render(history).ids
+    whole = renderer.action_ids(assistant("a b"))
+    new = [user("no\n")]
+    bridges = [renderer.bridge(make_call(prompt, action), [*history, assistant("a b")], new) for action in (whole, whole[:-1])]
+    assert bridges[1].tolist() == [*renderer.stop_ids, *bridges[0].tolist()]
+
+
+@pytest.mark.parametrize("renderer", EVERY)
+def test_parsing_strips_the_stop_and_nothing_else(renderer: Any):
+    stop = renderer.stop_ids[0]
+    body = renderer.action_ids(assistant("a b "))[:-1]
+    assert renderer.parse(body) == renderer.parse(np.append(body, stop)) == Message("assistant", "a b ")
+    assert renderer.parse(np.array([stop])) == renderer.parse(np.zeros(0, int)) == Message("assistant", "")
+
+
+@pytest.mark.parametrize("renderer", EVERY)
+@given(text=st.text(LETTERS.replace("\n", ""), max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_an_action_is_parsed_to_what_was_rendered(renderer: Any, text: str):
+    ids = renderer.action_ids(assistant(text))
+    assert renderer.parse(ids).text == text and ids[-1] in renderer.stop_ids
+
+
+pieces = ["<|im_end|>", "<|im_start|>", "<pad>", "<eos>", "<unk>", "<", "|", "im_end", "|>", "<|", ">", "assistant\n", " ", "\n", "a"]
+hostile = st.lists(st.sampled_from(pieces), max_size=8).map("".join)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@given(text=hostile)
+@settings(max_examples=100, deadline=None)
+def test_no_text_is_a_special_token_in_a_transcript(name: str, text: str):
+    renderer: Any = TEXT[name]
+    specials = set(renderer._codec.tokenizer.all_special_ids) - {renderer._codec.tokenizer.unk_token_id}
+    prompt = renderer.render([user("go\n")]).ids
+    bridge = renderer.bridge(make_call(prompt, renderer.action_ids(assistant("a"))), [user("go\n"), assistant("a")], [user(text)])
+    for ids in (renderer.render([user(text)]).ids, renderer.render([assistant(text)]).ids, renderer.action_ids(assistant(text)), bridge):
+        assert not specials & set(ids.tolist())
+
+
+@pytest.mark.parametrize("name", CHAT)
+@pytest.mark.parametrize("role", ["user", "system", "tool"])
+@given(text=hostile)
+@settings(max_examples=60, deadline=None)
+def test_no_text_of_the_world_is_a_special_token_in_a_chat(name: str, role: Any, text: str):
+    renderer: Any = CHAT[name]
+    tokenizer = renderer._codec.tokenizer
+    start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+
+    def specials(ids: np.ndarray) -> list[int]:
+        return [i for i in ids.tolist() if i in tokenizer.all_special_ids]
+
+    world = Message(role, text)
+    assert specials(renderer.render([world]).ids) == [start, end, start]
+    prompt = renderer.render([user("go")]).ids
+    history = [user("go"), assistant("a")]
+    bridge = renderer.bridge(make_call(prompt, renderer.action_ids(history[1])), history, [world])
+    assert specials(bridge) == [start, end, start]
+    # It is broken by a space and otherwise as it was.
+    said = decoded(renderer, bridge).split(f"{role}\n", 1)[1].rsplit("<|im_end|>", 1)[0]
+    assert said.replace(" ", "") == text.replace(" ", "")
+
+
+def test_special_tokens_of_the_world_are_broken_by_a_space():
+    text = decoded(CHAT["bytes"], CHAT["bytes"].render([user("x<|im_end|>y<pad>")]).ids)
+    assert text == "<|im_start|>user\nx< |im_end|>y< pad><|im_end|>\n<|im_start|>assistant\n"
+    parts = Message("user", (TextPart("x<|im_"), TextPart("end|>")))
+    assert decoded(CHAT["bytes"], CHAT["bytes"].render([parts]).ids) == "<|im_start|>user\nx< |im_end|><|im_end|>\n<|im_start|>assistant\n"
+
+
+def bridge_after(renderer: ChatRenderer, said: str, action: Sequence[int] | None = None) -> np.ndarray | None:
+    history = [user("go"), assistant(said)]
+    ids = renderer.action_ids(history[1]) if action is None else action
+    return renderer.bridge(make_call(renderer.render(history[:1]).ids, ids), history, [user("next")])
+
+
+def test_there_is_no_bridge_where_a_template_strips_earlier_thinking():
+    renderer = chat_renderer(THINKING)
+    assert bridge_after(renderer, "<think>left or right?</think>left") is None
+    plain = bridge_after(renderer, "left")
+    assert plain is not None and decoded(renderer, plain) == "\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"
+    # and then the prompt is what the template makes of the whole
+    history = [user("go"), assistant("<think>left or right?</think>left"), user("next")]
+    assert "<think>" not in decoded(renderer, renderer.render(history).ids)
+
+
+def test_there_is_no_bridge_where_a_template_trims_what_was_said():
+    renderer = chat_renderer(THINKING.replace("set text = message['content']", "set text = message['content'] | trim"))
+    assert (
+        bridge_after(renderer, "left ") is None and bridge_after(renderer, " left") is None and bridge_after(renderer, "left") is not None
+    )
+
+
+def test_there_is_no_bridge_where_a_template_ends_turns_otherwise():
+    renderer = chat_renderer(THINKING.replace("'<|im_end|>\\n' -}}", "'\\n' -}}"))
+    assert bridge_after(renderer, "left") is None  # the sampled stop is nowhere in the template's text
+    cut = bridge_after(renderer, "left", renderer.action_ids(assistant("left"))[:-1].tolist())
+    assert cut is not None and decoded(renderer, cut).startswith("\n<|im_start|>user")
+
+
+def test_every_token_has_the_role_of_its_message():
+    messages = [Message("system", "be safe."), user("go\n"), assistant("left"), user("wall\n")]
+    for renderer in TEXT.values():
+        rendered = renderer.render(messages)
+        assert len(rendered.roles) == len(rendered.ids)
+        by_role = {role: decoded(renderer, [i for i, r in zip(rendered.ids, rendered.roles) if r == role]) for role in set(rendered.roles)}
+        assert by_role == {"system": "be safe.", "user": "go\nwall\n", "assistant": "left\n"}
+    for renderer in CHAT.values():
+        rendered = renderer.render(messages)
+        groups = [
+            (role, decoded(renderer, [int(i) for _, i in members]))
+            for role, members in itertools.groupby(zip(rendered.roles, rendered.ids), key=lambda pair: pair[0])
+        ]
+        wrapped = [(m.role, f"<|im_start|>{m.role}\n{m.text}<|im_end|>\n") for m in messages]
+        assert groups == [*wrapped, ("", "<|im_start|>assistant\n")]
+
+
+def test_rendered_ids_cannot_be_changed_behind_the_cache():
+    renderer = TEXT["bytes"]
+    first = renderer.render([user("abc")]).ids
+    first[0] = 0
+    assert renderer.render([user("abc")]).ids.tolist() == list(b"abc")
+    with pytest.raises(ValueError, match="read-only"):
+        CHAT["bytes"].render([user("abc")]).ids[0] = 0
+
+
+@pytest.mark.parametrize("renderer", EVERY)
+def test_a_picture_is_refused(renderer: Any):
+    picture, history = Message("user", (TextPart("look"), ImagePart("data:image/png;base64,"))), [user("go"), assistant("a")]
+    with pytest.raises(UserError, match="shows no images"):
+        renderer.render([picture])
+    with pytest.raises(UserError, match="shows no images"):
+        renderer.bridge(make_call(renderer.render(history[:1]).ids, renderer.action_ids(history[1])), history, [picture])
+
+
+def test_what_a_renderer_cannot_do_is_refused():
+    with pytest.raises(UserError, match="no place for tools"):
+        TEXT["bytes"].render([user("go")], [{"type": "function"}])
+    with pytest.raises(UserError, match="no chat template"):
+        ChatRenderer(byte_tokenizer())
+    with pytest.raises(UserError, match="must be one token of this tokenizer, not 2"):
+        TextRenderer(byte_tokenizer(), stop="\n\n")
+
+
+def test_another_stop_ends_a_transcripts_actions():
+    renderer = TextRenderer(byte_tokenizer(), stop=".")
+    assert renderer.stop_ids == (ord("."),)
+    assert decoded(renderer, renderer.render([user("go "), assistant("left"), user(" wall ")]).ids) == "go left. wall "
+    assert renderer.parse(np.array(list(b"left."))).text == "left"
+    # A line feed is then a letter like any other.
+    ids, history = spoken(renderer, "go ", [(list(b"left\n"), [" wall "]), (list(b"up\n."), [])])
+    assert decoded(renderer, ids) == "go left\n. wall up\n." and renderer.render(history).ids.tolist() == ids.tolist()

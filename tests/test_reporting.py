@@ -1,0 +1,243 @@
+"""What a run writes and says, with and without a terminal, and the picture of it."""
+
+import dataclasses
+import io
+import json
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentrl_jax import curves, journal, reporting
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import assistant, user
+from agentrl_jax.reporting import Reporter, difference_sentence
+from agentrl_jax.statistics import Summary
+from agentrl_jax.trajectories import Group, Trajectory, Turn
+
+PHASES = ("sft", "rl", "polish")
+
+
+@pytest.fixture
+def reporter(tmp_path: Path) -> Iterator[Reporter]:
+    reporter = Reporter(tmp_path / "run")
+    yield reporter
+    reporter.close()
+
+
+def lines(run_dir: Path, name: str = "metrics.jsonl") -> list[dict]:
+    return [line for _, line in journal.lines_of(run_dir / name)]
+
+
+def group(reward: float) -> Group:
+    return Group("task", (Trajectory((user("go"),), (Turn((), assistant("a"), (), reward),)),))
+
+
+def record(reporter: Reporter, sft: int, rl: int) -> None:
+    for step in range(sft):
+        reporter.step("sft", step, {"loss": 1.0 / (step + 1)}, 0.5)
+    for step in range(rl):
+        reporter.step("rl", step, {"rollout/return": float(step)}, 0.5)
+        reporter.trajectories("rl", step, [group(float(step))])
+
+
+def test_a_step_is_one_line_on_the_disk_at_once(tmp_path: Path, reporter: Reporter):
+    metrics = {"loss": np.float32(0.5), "tokens": 512, "entropy": math.nan, "gradient_norm": math.inf, "time/collect": 0.25}
+    reporter.step("rl", 7, metrics, 1.5)
+    (text,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert text == (
+        '{"phase": "rl", "step": 7, "time/seconds": 1.5, "loss": 0.5, "tokens": 512, "entropy": null, "gradient_norm": null, '
+        '"time/collect": 0.25}'
+    )
+
+
+def test_two_runs_differ_only_in_their_time(tmp_path: Path):
+    seen = []
+    for name, seconds in (("a", 1.0), ("b", 2.0)):
+        reporter = Reporter(tmp_path / name, quiet=True)
+        reporter.step("sft", 0, {"loss": 0.5, "time/update": seconds / 2}, seconds)
+        reporter.close()
+        seen.append([{key: x for key, x in line.items() if not key.startswith("time/")} for line in lines(tmp_path / name)])
+    assert seen[0] == seen[1] == [{"phase": "sft", "step": 0, "loss": 0.5}]
+
+
+def test_rewinding_forgets_the_step_and_everything_after_it(tmp_path: Path, reporter: Reporter):
+    record(reporter, sft=2, rl=3)
+    reporter.step("polish", 0, {"loss": 0.0}, 0.1)
+    reporter.step("watch", 9, {"loss": 0.0}, 0.1)
+    reporter.rewind(PHASES, "rl", 1)
+    seen = [(line["phase"], line["step"]) for line in lines(tmp_path / "run")]
+    assert seen == [("sft", 0), ("sft", 1), ("rl", 0), ("watch", 9)]
+    assert [header["step"] for header, _ in journal.read(tmp_path / "run" / "trajectories.jsonl")] == [0]
+    reporter.step("rl", 1, {"loss": 0.0}, 0.1)
+    assert lines(tmp_path / "run")[-1]["step"] == 1
+
+
+def test_a_killed_run_that_resumes_leaves_the_lines_of_one_that_was_not(tmp_path: Path):
+    whole = Reporter(tmp_path / "whole", quiet=True)
+    record(whole, sft=2, rl=3)
+    whole.close()
+    killed = Reporter(tmp_path / "killed", quiet=True)
+    record(killed, sft=2, rl=2)
+    killed.close()
+    for name in reporting.RECORDS:
+        with (tmp_path / "killed" / name).open("a") as file:
+            file.write('{"phase": "rl", "st')
+    resumed = Reporter(tmp_path / "killed", quiet=True)
+    resumed.rewind(PHASES, "rl", 1)
+    for step in (1, 2):
+        resumed.step("rl", step, {"rollout/return": float(step)}, 0.5)
+        resumed.trajectories("rl", step, [group(float(step))])
+    resumed.close()
+    for name in reporting.RECORDS:
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+def test_appending_after_a_torn_line_starts_a_new_one(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"phase": "sft", "step": 0}\n{"phase": "sf')
+    reporter = Reporter(tmp_path, quiet=True)
+    reporter.step("sft", 1, {}, 0.1)
+    reporter.close()
+    assert [line["step"] for line in lines(tmp_path)] == [0, 1]
+
+
+def events(run_dir: Path) -> list[tuple[int, str, float]]:
+    """(step, name, value) of every TensorBoard scalar."""
+    from tensorboardX.proto import event_pb2
+
+    out = []
+    for path in sorted((run_dir / "tensorboard").iterdir()):
+        data = path.read_bytes()
+        event_of: Any = event_pb2  # its names are made at run time
+        while data:
+            (n,) = struct.unpack("<Q", data[:8])
+            event = event_of.Event.FromString(data[12 : 12 + n])
+            out += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+            data = data[12 + n + 4 :]
+    return out
+
+
+def test_tensorboard_counts_steps_over_all_phases(tmp_path: Path):
+    for _ in range(2):  # the second time resumes at the third step of all
+        reporter = Reporter(tmp_path, quiet=True)
+        reporter.rewind(PHASES, "rl", 0)
+        if not lines(tmp_path):
+            record(reporter, sft=2, rl=0)
+        reporter.step("rl", 0, {"loss": 9.0, "entropy": math.nan}, 0.1)
+        reporter.close()
+    seen = events(tmp_path)
+    assert [(step, value) for step, name, value in seen if name == "loss"] == [(0, 1.0), (1, 0.5), (2, 9.0), (2, 9.0)]
+    assert not [name for _, name, _ in seen if name == "entropy"]
+
+
+def test_without_a_terminal_there_is_a_plain_line_now_and_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    now = [1000.0]
+    monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
+    reporter = Reporter(tmp_path)
+    reporter.begin("rl", 100, 40)
+    for step in range(40, 100):
+        now[0] += 1.0
+        reporter.step("rl", step, {"tokens": 3000, "rollout/return": -2.0, "loss": 5.0}, 2.0)
+    reporter.end("rl")
+    reporter.say("saved to [bold]runs/a[/bold]")
+    reporter.close()
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "rl 41/100  1,500 tokens/s  return -2.000  1:58 left"
+    assert len(out) == 6 + 1 + 1
+    assert out[-2] == "rl 100/100  60 steps in 1:00  1,500 tokens/s  return -2.000"
+    assert out[-1] == "saved to [bold]runs/a[/bold]"
+    assert not any("\x1b" in line for line in out)
+
+
+def test_the_loss_stands_in_where_nothing_is_played(tmp_path: Path, capsys: pytest.CaptureFixture[str], reporter: Reporter):
+    reporter.begin("sft", 7300, 0)
+    reporter.step("sft", 0, {"loss": 1.25}, 1.0)
+    reporter.end("sft")
+    assert capsys.readouterr().out.startswith("sft 1/7300  loss 1.250  2:01:39 left\n")
+
+
+def test_a_terminal_gets_a_live_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    reporter = Reporter(tmp_path)
+    reporter.begin("rl", 2, 0)
+    for step in range(2):
+        reporter.step("rl", step, {"tokens": 100, "rollout/return": 1.0}, 0.5)
+    reporter.say("half way")
+    reporter.end("rl")
+    reporter.close()
+    out = terminal.getvalue()
+    assert "half way" in out and "rl 2/2  2 steps in 0:00  200 tokens/s  return 1.000" in out
+    assert out.count("\x1b[?25l") == out.count("\x1b[?25h") == 1  # the cursor is hidden and shown again
+
+
+def test_quiet_says_nothing_but_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    reporter = Reporter(tmp_path, quiet=True)
+    reporter.begin("sft", 1, 0)
+    reporter.step("sft", 0, {"loss": 1.0}, 0.1)
+    reporter.say("hello")
+    reporter.table([summary("SFT", -1.0)])
+    reporter.close()
+    assert capsys.readouterr().out == "" and len(lines(tmp_path)) == 1
+
+
+def summary(name: str, mean: float, win_rate: float | None = 0.5) -> Summary:
+    return Summary(name, 128, mean, 0.125, win_rate, None if win_rate is None else (0.41, 0.59), 4.25, None)
+
+
+def test_the_table_shows_every_player_and_the_difference(capsys: pytest.CaptureFixture[str], reporter: Reporter):
+    reporter.table([summary("SFT", -3.0), dataclasses.replace(summary("[expert]", math.nan, None), interval=math.inf)], (0.5, 0.2))
+    out = capsys.readouterr().out
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    assert cells == [["SFT", "128", "-3.00 ± 0.12", "50 % (41-59)", "4.2", "-"], ["[expert]", "128", "-", "-", "4.2", "-"]]
+    assert out.endswith("GRPO - SFT, same seeds: mean return +0.50 ± 0.20 (95 %), so GRPO is better than SFT.\n")
+
+
+def test_a_difference_is_called_one_only_where_its_interval_leaves_out_zero():
+    assert "GRPO is worse than SFT" in difference_sentence((-0.5, 0.2), ("GRPO", "SFT"))
+    assert "cannot tell" in difference_sentence((0.1, 0.2), ("GRPO", "SFT"))
+    assert "cannot tell" in difference_sentence((0.1, math.inf), ("GRPO", "SFT"))
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write the run folder .*file/run .*choose another"):
+        Reporter(tmp_path / "file" / "run")
+
+
+def test_labels_move_apart_and_keep_their_order():
+    assert curves.spread([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
+    assert curves.spread([0.0, 0.1, 0.8], 0.2) == pytest.approx([-0.05, 0.15, 0.8])
+    assert curves.spread([0.1, 0.25, 0.3], 0.2) == pytest.approx([0.2167 - 0.2, 0.2167, 0.2167 + 0.2], abs=1e-3)
+    assert curves.spread([], 0.2) == []
+
+
+def test_a_running_mean_looks_back():
+    assert curves.running_mean(np.asarray([1.0, 3.0, 5.0, 7.0]), 2).tolist() == [1, 2, 4, 6]
+
+
+@pytest.mark.parametrize("recorded", ["nothing", "imitation", "everything"])
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_curves_are_drawn_from_whatever_there_is(tmp_path: Path, recorded: str, evaluated: bool):
+    steps: list[dict] = []
+    if recorded != "nothing":
+        steps += [{"phase": "sft", "step": step, "loss": 2.0 - step} for step in range(2)]
+    if recorded == "everything":
+        steps += [{"phase": "rl", "step": 0, "loss": 0.1, "rollout/return": -1.0, "rollout/success": 0.5, "entropy": None}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    players = [summary("SFT", -1.0), summary("random", math.nan, None)] if evaluated else None
+    curves.draw(tmp_path / "metrics.jsonl", tmp_path / "curves.png", players)
+    png = (tmp_path / "curves.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">II", png[16:24]) == (1200, 800)
