@@ -54,7 +54,7 @@ def make(config: LoraConfig):
     policy = config.build(VOCAB)
     params = policy.init(jax.random.key(0))
     random = np.random.default_rng(2)
-    adapters = jax.tree.map(lambda x: jnp.asarray(random.normal(0.0, 0.3, x.shape), x.dtype), params["adapters"])
+    adapters = jax.tree.map(lambda x: jnp.asarray(random.normal(0.0, 0.1, x.shape), x.dtype), params["adapters"])
     params = {"base": params["base"], "adapters": adapters}
     return policy, params, logits(policy, params)
 
