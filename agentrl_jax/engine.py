@@ -1,6 +1,8 @@
 """`Engine`: whatever turns prompts into calls."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -9,16 +11,26 @@ from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, Key, Sampling
 
 
+@dataclass(frozen=True, eq=False)
+class Image:
+    """What stands in a prompt for the placeholder tokens from position `start` on."""
+
+    start: int
+    embeddings: np.ndarray  # float32 [placeholders, D]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Samples calls; requests are independent and may finish in any order."""
 
     @property
-    def rows(self) -> int:
-        """How many calls it works on at once."""
+    def places(self) -> int:
+        """How many episodes it keeps in memory at once; more would lose what is cached of them between their turns."""
         ...
 
-    def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None) -> "Future[Call]":
+    def submit(
+        self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Sequence[Image] = ()
+    ) -> "Future[Call]":
         """Sample after the full prompt `ids`. `parent` is only a hint that its keys and values may still be cached."""
         ...
 
@@ -26,8 +38,11 @@ class Engine(Protocol):
         """Nothing will extend this call: its cache may go."""
         ...
 
-    def publish(self, params: Params, version: int) -> None:
-        """Copy new weights; calls in flight go on under them, each token tagged with the version that sampled it."""
+    def publish(self, params: Params, version: int, recompute: bool = False) -> None:
+        """Copy new weights; every token is tagged with the version that sampled it.
+
+        Calls in flight go on under them. What is cached of older weights is kept, or with `recompute` made anew.
+        """
         ...
 
     def close(self) -> None: ...

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from agentrl_jax.decoding import STOPS, Burst, Knobs, compile_programs
+from agentrl_jax.engine import Image
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import key_data
 from agentrl_jax.policy import Params, Policy
@@ -89,7 +90,13 @@ class LocalEngine:
     def rows(self) -> int:
         return self.config.rows
 
-    def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None) -> "Future[Call]":
+    @property
+    def places(self) -> int:
+        return self.config.rows
+
+    def submit(
+        self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Sequence[Image] = ()
+    ) -> "Future[Call]":
         """See `Engine.submit`. Raises ValueError on an empty prompt or too many stop ids."""
         if len(ids) == 0:
             raise ValueError("a prompt needs at least one token")
@@ -112,7 +119,7 @@ class LocalEngine:
                 self._rows[row].held = None
             self._tell()
 
-    def publish(self, params: Params, version: int) -> None:
+    def publish(self, params: Params, version: int, recompute: bool = False) -> None:
         copy = jax.block_until_ready(self._copy(jax.device_put(params, self._device)))
         with self._news:
             self._params, self._version = copy, version

@@ -35,15 +35,14 @@ class Runtime:
         self.failures = 0
         self._workers = workers
         self._loop = asyncio.new_event_loop()
-        # One place an engine row; scripted episodes need none.
-        self._places = {name: asyncio.Semaphore(engine.rows) for name, engine in self.engines.items()}
+        self._places = {name: asyncio.Semaphore(engine.places) for name, engine in self.engines.items()}
         self._scripted_places = asyncio.Semaphore(256)
         self._loop.run_until_complete(workers.start())
 
     def add(self, name: str, agent: Agent, engine: Engine) -> None:
         """A named agent, and the engine that it names."""
         self.agents[name], self.engines[agent.engine] = agent, engine
-        self._places[agent.engine] = asyncio.Semaphore(engine.rows)
+        self._places[agent.engine] = asyncio.Semaphore(engine.places)
 
     def run(self, work: Awaitable[T]) -> T:
         """Run a coroutine to its end on the runtime's loop."""

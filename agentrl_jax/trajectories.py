@@ -31,6 +31,7 @@ class Sampling:
     min_p: float = 0.0
     stop_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
+    forced: tuple[int, ...] = ()  # the action's first tokens, given and not sampled; they count towards the budget
 
     def __post_init__(self) -> None:
         if self.budget < 1 or self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
@@ -55,6 +56,8 @@ class Call:
     source: Source = "sampled"
     key: Key = ()
     entropy: np.ndarray | None = None  # float32, nats
+    alternatives: np.ndarray | None = None  # int32 [action tokens, k]: the likeliest tokens, best first
+    alternative_logp: np.ndarray | None = None  # float32 [action tokens, k]
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of placeholder tokens in `prompt`
     parent: "Call | None" = None  # the call whose prompt + action this prompt extends exactly
 
