@@ -15,6 +15,7 @@ REQUIRES = [
     "orbax-checkpoint>=0.12.8,<0.13",
     "transformers>=5.23,<6",
     "huggingface_hub>=2.4,<3",
+    "httpx2>=2.16,<3",
     "safetensors>=0.8,<0.9",
     "jinja2>=3.1,<4",
     "grain>=0.2.18,<0.3",
