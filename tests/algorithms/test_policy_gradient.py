@@ -264,7 +264,8 @@ def test_rescoring_makes_the_first_ratio_one(runtime: Runtime):
     config = dataclasses.replace(grpo(optimizer=ADAM, bin_length=20, microbatch=2, rescore=True), surrogate=moved)
     _, (metrics,) = steps(build(config), runtime, [GROUPS])
     first = fetch_metrics(metrics["device"][0])
-    assert first["policy_loss"] < 1e-7 and first["ratio_outside"] == 0.0
+    # Two programs, so a few units in the last place of log-probs near -2.7, each 2.4e-7.
+    assert first["policy_loss"] < 1e-6 and first["ratio_outside"] == 0.0
     assert first["off_policy/logp_gap"] > 0.05  # the sampler's own log-probs were off
 
 
