@@ -138,7 +138,9 @@ def completion(engine: LocalEngine, body: dict[str, Any]) -> tuple[int, dict[str
 def local() -> Iterator[LocalEngine]:
     policy = minute_policy(VOCABULARY, layers=1)
     config = EngineConfig(rows=8, positions=POSITIONS, chunk=8, burst=4, patience=0.0)
-    engine = LocalEngine(policy, config, policy.init(jax.random.key(0)), text=text)
+    rng = np.random.default_rng(0)  # any weights will do, and these need no compilation
+    params = jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(x.dtype), jax.eval_shape(policy.init, jax.random.key(0)))
+    engine = LocalEngine(policy, config, params, text=text)
     yield engine
     engine.close()
 
