@@ -1,139 +1,179 @@
-"""The two compiled programs of sampling: prefill a chunk of prompts, decode a burst of tokens."""
+"""The compiled programs of sampling: prefill a chunk of prompts, decode a burst of tokens, move rows."""
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt32
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
 
 from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.record import AnyArray, record
-
-STOPS = 4  # stop ids a row can have
-
-
-@record
-class Knobs:
-    """What varies from row to row, all traced. `left` counts the tokens that the row may still write; 0: not live."""
-
-    last: Int[AnyArray, "B"]  # the last token, not yet in the cache
-    length: Int[AnyArray, "B"]  # tokens in the cache
-    left: Int[AnyArray, "B"]
-    written: Int[AnyArray, "B"]  # tokens of this call so far
-    key: UInt32[AnyArray, "B 2"]
-    temperature: Float[AnyArray, "B"]
-    top_k: Int[AnyArray, "B"]
-    top_p: Float[AnyArray, "B"]
-    min_p: Float[AnyArray, "B"]
-    stops: Int[AnyArray, "B stops"]  # filled up with -1
+from agentrl_jax.sampling import FEED, Board, Knobs, sample
+from agentrl_jax.sharding import partition
 
 
 @record
 class Burst:
-    """Tokens written, from column 0; a row that died early has fewer than `steps`."""
+    """Tokens written: row b's are in the columns from `fed[b]` to `fed[b] + written[b]`."""
 
     tokens: Int[AnyArray, "B burst"]
     logp: Float[AnyArray, "B burst"]
     entropy: Float[AnyArray, "B burst"]
+    alternatives: Int[AnyArray, "B burst k"]  # the k likeliest tokens, best first
+    alternative_logp: Float[AnyArray, "B burst k"]
+    fed: Int[AnyArray, "B"]
     written: Int[AnyArray, "B"]
 
 
-def filtered(
-    logp: Float[Array, "B V"], top_k: Int[AnyArray, "B"], top_p: Float[AnyArray, "B"], min_p: Float[AnyArray, "B"]
-) -> Float[Array, "B V"]:
-    """Log-probs after top-k, top-p and min-p, each applied to the tempered distribution, renormalised.
-
-    Keeps a token where its rank < k, the mass before it < p, and its probability >= min_p x the largest. Ties are kept.
-    """
-    size = logp.shape[-1]
-    ordered = -jnp.sort(-logp, axis=-1)
-    mass_before = jnp.cumsum(jnp.exp(ordered), axis=-1) - jnp.exp(ordered)
-    nucleus = jnp.sum(mass_before < top_p[:, None], axis=-1)
-    count = jnp.minimum(nucleus, jnp.where(top_k > 0, top_k, size))
-    lowest = jnp.take_along_axis(ordered, jnp.maximum(count - 1, 0)[:, None], axis=-1)
-    floor = ordered[:, :1] + jnp.log(min_p)[:, None]
-    return jax.nn.log_softmax(jnp.where(logp >= jnp.maximum(lowest, floor), logp, -jnp.inf))
-
-
-def sample(logits: Float[Array, "B V"], knobs: Knobs) -> tuple[Int[Array, "B"], Float[Array, "B"], Float[Array, "B"]]:
-    """Token, its log-prob and the entropy in nats, all of the distribution really sampled from (greedy: 0 and 0)."""
-    greedy = knobs.temperature == 0
-    logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, knobs.temperature)[:, None])
-    plain = (knobs.top_k == 0) & (knobs.top_p >= 1) & (knobs.min_p <= 0)
-
-    def mixed() -> Array:  # renormalising would move a plain row's last bits
-        return jnp.where(plain[:, None], logp, filtered(logp, knobs.top_k, knobs.top_p, knobs.min_p))
-
-    logp = jax.lax.cond(jnp.all(plain), lambda: logp, mixed)
-    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(jnp.asarray(knobs.key)), knobs.written)
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, logp.shape[1:]))(keys)
-    token = jnp.argmax(jnp.where(greedy[:, None], logits, logp + noise), axis=-1).astype(jnp.int32)
-    chosen = jnp.take_along_axis(logp, token[:, None], axis=-1)[:, 0]
-    entropy = -jnp.sum(jnp.where(jnp.isfinite(logp), jnp.exp(logp) * logp, 0.0), axis=-1)
-    return token, jnp.where(greedy, 0.0, chosen), jnp.where(greedy, 0.0, entropy)
-
-
 def prefill(
-    policy: Policy, params: Params, cache: Cache, tokens: Int[Array, "B C"], start: Int[Array, "B"], count: Int[Array, "B"]
-) -> Cache:
-    """Write the keys and values of `count` tokens a row, from position `start` on."""
+    policy: Policy, params: Params, cache: Cache, tokens: Int[Array, "B C"], start: Int[Array, "B"], count: Int[Array, "B"],
+    images: tuple[Float[Array, "B C D"], Bool[Array, "B C"]] | None = None,
+) -> Cache:  # fmt: skip
+    """Write the keys and values of `count` tokens a row, from position `start` on; `images` stand in for some of their embeddings."""
     columns = jnp.arange(tokens.shape[1])[None]
-    inputs = Inputs(tokens=tokens, positions=start[:, None] + columns, segment_ids=(columns < count[:, None]).astype(jnp.int32))
+    embeddings, embedded = images or (None, None)
+    inputs = Inputs(
+        tokens=tokens, positions=start[:, None] + columns, segment_ids=(columns < count[:, None]).astype(jnp.int32),
+        embeddings=embeddings, embedded=embedded,
+    )  # fmt: skip
     out = policy.apply(params, inputs, cache).cache
     assert out is not None
     return out
 
 
-def decode(policy: Policy, burst: int, params: Params, cache: Cache, knobs: Knobs) -> tuple[Cache, Burst]:
-    """Up to `burst` tokens for every live row; ends early when no row lives."""
-    rows = knobs.last.shape[0]
-    blank = jnp.zeros((rows, burst), jnp.float32)
-    start = (
-        jnp.int32(0),
-        knobs,
-        cache,
-        Burst(tokens=blank.astype(jnp.int32), logp=blank, entropy=blank, written=jnp.zeros_like(knobs.left)),
-    )
+def decode(
+    policy: Policy, longest: int, alternatives: int, in_step: bool, params: Params, cache: Cache, ints: Int[Array, "B ints"],
+    floats: Float[Array, "B 3"], least: Int[Array, ""], most: Int[Array, ""],
+) -> tuple[Cache, Burst]:  # fmt: skip
+    """Up to `most` (at most `longest`) tokens for every live row; from `least` on it ends as soon as some row has.
 
-    def alive(carry: tuple) -> Array:
+    Parts of the mesh's data axis end on their own, or `in_step` where each step is computed by several devices: a part that has
+    ended could not take its share of what the compiler exchanges among all of them.
+    """
+    start, rows = Board.read(ints, floats), ints.shape[0]
+    live_at_start = start.left > 0
+    blank, wide = jnp.zeros((rows, longest), jnp.float32), jnp.zeros((rows, longest, alternatives), jnp.float32)
+    none = jnp.zeros_like(start.left)
+    burst = Burst(
+        tokens=blank.astype(jnp.int32), logp=blank, entropy=blank, alternatives=wide.astype(jnp.int32), alternative_logp=wide,
+        fed=none, written=none,
+    )  # fmt: skip
+
+    def goes_on(carry: tuple) -> Array:
         step, knobs, _, _ = carry
-        return (step < burst) & jnp.any(knobs.left > 0)
+        ended, live = jnp.any(live_at_start & (knobs.left == 0)), jnp.any(knobs.left > 0)
+        if in_step:
+            ended, live = (jax.lax.pmax(x.astype(jnp.int32), "data") > 0 for x in (ended, live))
+        return (step < most) & live & ~((step >= least) & ended)
 
     def write(carry: tuple) -> tuple:
         step, knobs, cache, out = carry
         live = knobs.left > 0
         inputs = Inputs(tokens=knobs.last[:, None], positions=knobs.length[:, None], segment_ids=live.astype(jnp.int32)[:, None])
         output = policy.apply(params, inputs, cache)
-        token, logp, entropy = sample(policy.logits(params, output.hidden[:, 0]), knobs)
-        stopped = jnp.any(token[:, None] == knobs.stops, axis=-1)
-        one = live.astype(jnp.int32)
+        new = sample(policy.logits(params, output.hidden[:, 0]), knobs, alternatives)
+        fed = live & (knobs.waiting > 0)
+        given = jnp.take_along_axis(knobs.feed, jnp.clip(FEED - knobs.waiting, 0, FEED - 1)[:, None], axis=1)[:, 0]
+        wrote, stopped = live & ~fed, jnp.any(new.token[:, None] == knobs.stops, axis=-1)
+        one = wrote.astype(jnp.int32)
         knobs = Knobs(
-            last=jnp.where(live, token, knobs.last),
-            length=knobs.length + one,
-            left=jnp.where(live & ~stopped, knobs.left - 1, 0),
+            last=jnp.where(fed, given, jnp.where(wrote, new.token, knobs.last)),
+            length=knobs.length + live.astype(jnp.int32),
+            left=jnp.where(wrote, jnp.where(stopped, 0, knobs.left - 1), knobs.left),
             written=knobs.written + one,
-            key=knobs.key, temperature=knobs.temperature, top_k=knobs.top_k, top_p=knobs.top_p, min_p=knobs.min_p, stops=knobs.stops,
+            waiting=knobs.waiting - fed.astype(jnp.int32),
+            feed=knobs.feed, key=knobs.key, temperature=knobs.temperature, top_k=knobs.top_k, top_p=knobs.top_p, min_p=knobs.min_p,
+            stops=knobs.stops,
         )  # fmt: skip
 
         def put(column: Array, value: Array) -> Array:
             return jax.lax.dynamic_update_index_in_dim(column, value, step, axis=1)
 
         out = Burst(
-            tokens=put(out.tokens, jnp.where(live, token, 0)),
-            logp=put(out.logp, jnp.where(live, logp, 0.0)),
-            entropy=put(out.entropy, jnp.where(live, entropy, 0.0)),
-            written=out.written + one,
-        )
+            tokens=put(out.tokens, new.token), logp=put(out.logp, new.logp), entropy=put(out.entropy, new.entropy),
+            alternatives=put(out.alternatives, new.alternatives), alternative_logp=put(out.alternative_logp, new.alternative_logp),
+            fed=out.fed + fed.astype(jnp.int32), written=out.written + one,
+        )  # fmt: skip
         return step + 1, knobs, output.cache, out
 
-    _, _, cache, out = jax.lax.while_loop(alive, write, start)
+    _, _, cache, out = jax.lax.while_loop(goes_on, write, (jnp.int32(0), start, cache, burst))
     return cache, out
 
 
-def compile_programs(policy: Policy, burst: int) -> tuple[Callable[..., Cache], Callable[..., tuple[Cache, Burst]]]:
-    """Both programs, jitted, with the cache donated; one compilation per cache span."""
-    return (
-        jax.jit(functools.partial(prefill, policy), donate_argnums=1),
-        jax.jit(functools.partial(decode, policy, burst), donate_argnums=1),
-    )
+def move(cache: Cache, parked: Cache, source: Int[Array, "1 N"], target: Int[Array, "1 N"], count: Int[Array, ""]) -> tuple[Cache, Cache]:
+    """Copy `count` rows one after the other; numbers from the cache's rows on are those of parked rows."""
+    rows, places = (x.keys[0].shape[0] for x in (cache, parked))
+
+    def copy(i: Array, here: Array, there: Array) -> tuple[Array, Array]:
+        a, b = source[0, i], target[0, i]
+        value = jax.lax.dynamic_index_in_dim(here, jnp.minimum(a, rows - 1))
+        if places:  # without a branch, which would copy the whole cache: a row that is not meant is written as it was
+            value = jnp.where(a < rows, value, jax.lax.dynamic_index_in_dim(there, jnp.maximum(a - rows, 0)))
+            slot = jnp.maximum(b - rows, 0)
+            there = jax.lax.dynamic_update_slice_in_dim(
+                there, jnp.where(b < rows, jax.lax.dynamic_index_in_dim(there, slot), value), slot, axis=0
+            )
+        row = jnp.minimum(b, rows - 1)
+        kept = jnp.where(b < rows, value, jax.lax.dynamic_index_in_dim(here, row))
+        return jax.lax.dynamic_update_slice_in_dim(here, kept, row, axis=0), there
+
+    def step(carry: tuple) -> tuple:
+        i, *arrays = carry
+        return i + 1, *zip(*(copy(i, here, there) for here, there in zip(*arrays)))
+
+    def arrays(x: Cache) -> tuple[Array, ...]:
+        return x.keys + x.values
+
+    _, here, there = jax.lax.while_loop(lambda carry: carry[0] < count, step, (jnp.int32(0), arrays(cache), arrays(parked)))
+    layers = len(cache.keys)
+    return tuple(Cache(keys=x[:layers], values=x[layers:], span=old.span) for x, old in ((here, cache), (there, parked)))  # type: ignore
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs over a mesh: every part of its `data` axis has rows of its own and loops on its own.
+
+    prefill(params, cache, tokens, start, count[, images]) -> cache;  decode(params, cache, ints, floats, least, most) -> cache, Burst;
+    move(cache, parked, source, target, count) -> cache, parked;  one compilation for every span of the cache.
+    """
+
+    prefill: Callable[..., Cache]
+    decode: Callable[..., tuple[Cache, Burst]]
+    move: Callable[..., tuple[Cache, Cache]]
+
+
+def cache_sharding(mesh: Mesh, cache: Any) -> NamedSharding:
+    """Of each array of a cache: rows over `data`, key heads over `tensor`."""
+    kv_heads = partition(mesh, ("kv_heads",), cache.keys[0].shape[1:2])
+    return NamedSharding(mesh, PartitionSpec("data", *kv_heads))
+
+
+def compile_programs(policy: Policy, mesh: Mesh, cache: Cache, longest: int, alternatives: int = 0) -> Programs:
+    """The programs, jitted, with caches donated; `cache` may be shapes alone."""
+    data, whole = PartitionSpec("data"), PartitionSpec()
+    in_step = mesh.size > mesh.shape["data"]
+    rows, copied, layout = NamedSharding(mesh, data), NamedSharding(mesh, whole), cache_sharding(mesh, cache)
+
+    def per_part(fn: Callable[..., Any], given: tuple[PartitionSpec, ...], made: Any) -> Callable[..., Any]:
+        return jax.shard_map(fn, mesh=mesh, in_specs=given, out_specs=made, axis_names={"data"}, check_vma=False)
+
+    return Programs(
+        prefill=jax.jit(
+            per_part(functools.partial(prefill, policy), (whole, data, data, data, data, data), data),
+            in_shardings=(None, layout, rows, rows, rows, rows), out_shardings=layout, donate_argnums=1,
+        ),
+        decode=jax.jit(
+            per_part(
+                functools.partial(decode, policy, longest, alternatives, in_step), (whole, data, data, data, whole, whole), (data, data)
+            ),
+            in_shardings=(None, layout, rows, rows, copied, copied), out_shardings=(layout, rows), donate_argnums=1,
+        ),
+        move=jax.jit(
+            per_part(move, (data, data, data, data, whole), (data, data)),
+            in_shardings=(layout, layout, rows, rows, copied), out_shardings=(layout, layout), donate_argnums=(0, 1),
+        ),
+    )  # fmt: skip

@@ -1,6 +1,5 @@
 """`LocalEngine`: samples on this process's devices; keys and values stay in their row from turn to turn."""
 
-import dataclasses
 import threading
 import time
 from collections import deque
@@ -9,50 +8,60 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from agentrl_jax.decoding import STOPS, Burst, Knobs, compile_programs
+from agentrl_jax.decoding import Burst
 from agentrl_jax.engine import Image
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import key_data
+from agentrl_jax.places import Move, Place, Places, Request
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.trajectories import Call, FinishReason, Key, Sampling, starts_with
+from agentrl_jax.resident import Resident
+from agentrl_jax.sampling import FEED, STOPS
+from agentrl_jax.sharding import MeshConfig, make_mesh
+from agentrl_jax.trajectories import Call, FinishReason, Key, Sampling
 
 
 @dataclass
 class EngineConfig:
     rows: int = 64  # calls at once
+    parked: int = 0  # more episodes whose cache is kept while their environments think
     positions: int = 256  # longest prompt + action
     chunk: int = 16  # prompt tokens a row per prefill program
-    burst: int = 8  # tokens a row per decode program
+    burst: int = 8  # tokens a row after which a decode program ends as soon as some call has
+    longest: int = 32  # tokens a row after which it ends anyway
     # Attention reads positions / 2^(spans-1), ..., positions / 2 or all positions, as the longest live row needs. More than one
     # span is faster for long contexts, but then what else is in the batch can change the last bits of a log-prob.
     spans: int = 1
     patience: float = 0.02  # seconds without news after which it no longer waits for rows whose environment thinks
+    alternatives: int = 0  # how many of the likeliest tokens are recorded with every token
+    images: bool = False  # whether prompts may hold images
+    finish_first: bool = False  # new weights wait until the calls at work have ended
+    mesh: MeshConfig = field(default_factory=lambda: MeshConfig(data=1))  # `data` splits rows; `tensor` and `expert` weights
+    first_device: int = 0  # of this process's
+
+    def devices(self) -> Mesh:
+        """The engine's mesh. Raises UserError where this process has too few devices."""
+        m, local = self.mesh, jax.local_devices()[self.first_device :]
+        if m.fsdp != 1:
+            raise UserError("an engine splits its weights over tensor and expert; over fsdp they would be gathered for every token")
+        sizes = (m.data, m.expert, m.tensor)
+        wanted = len(local) if -1 in sizes else int(np.prod(sizes))
+        if wanted > len(local):
+            raise UserError(f"the engine's {m} needs {wanted} devices; from first_device={self.first_device} on there are {len(local)}")
+        return make_mesh(m, local[:wanted])
 
 
-@dataclass(eq=False)
-class _Request:
-    ids: np.ndarray
-    sampling: Sampling
-    key: Key
-    parent: Call | None
-    future: "Future[Call]"
-    tokens: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    entropy: list[float] = field(default_factory=list)
-    version: list[int] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class _Row:
-    """A place in the batch: the request at work, or the finished call whose cache it keeps."""
-
-    request: _Request | None = None
-    held: Call | None = None
-    cached: int = 0  # positions of the request's ids (or of the held call's) that are in the cache
-    used: float = 0.0
+def check(config: EngineConfig, parts: int) -> None:
+    """Raise UserError where the numbers do not fit each other; `parts` is the size of the mesh's data axis."""
+    c = config
+    if min(c.rows, c.chunk, c.burst, c.spans) < 1 or min(c.parked, c.alternatives) < 0 or c.positions < 2 ** (c.spans - 1):
+        raise UserError(f"an engine needs rows, chunk, burst, spans >= 1 and positions >= 2^(spans-1): {c}")
+    if c.longest < c.burst:
+        raise UserError(f"an engine's longest decode program cannot be shorter than its burst: {c.longest} < {c.burst}")
+    if c.rows % parts or c.parked % parts:
+        raise UserError(f"an engine's rows ({c.rows}) and parked places ({c.parked}) must be multiples of its {parts} data devices")
 
 
 class LocalEngine:
@@ -62,27 +71,25 @@ class LocalEngine:
         self, policy: Policy, config: EngineConfig, params: Params, version: int = 0, text: Callable[[Sequence[int]], str] | None = None
     ) -> None:
         """`text` decodes ids; only stop strings need it."""
-        if config.rows < 1 or config.chunk < 1 or config.burst < 1 or config.spans < 1 or config.positions < 2 ** (config.spans - 1):
-            raise UserError(f"an engine needs rows, chunk, burst, spans >= 1 and positions >= 2^(spans-1): {config}")
-        self.config = config
-        self.counts = {"prefill_tokens": 0, "sampled_tokens": 0, "bursts": 0, "evictions": 0}
-        self._text = text
-        self._spans = [config.positions // 2**i for i in reversed(range(config.spans))]
-        self._prefill, self._decode = compile_programs(policy, config.burst)
-        # A copy: putting equal shardings aliases, and the learner's next donation would delete the engine's weights.
-        self._copy = jax.jit(lambda p: jax.tree.map(jnp.copy, policy.unstack(p)))
-        # One place for weights and cache: programs compiled in the warm-up fit whatever mesh weights are published from.
-        self._device = jax.local_devices()[0]
-        self._cache = jax.device_put(policy.init_cache(config.rows, config.positions), self._device)
-        self._rows = [_Row() for _ in range(config.rows)]
-        self._row_of: dict[int, int] = {}  # id of a held call -> its row
-        self._queue: deque[_Request] = deque()
+        self.config, self._text, c = config, text, config
+        mesh = config.devices()
+        parts = mesh.shape["data"]
+        check(config, parts)
+        parked = c.parked + parts if c.parked else 0  # one more each, through which a row and a parked one change places
+        self._resident = Resident(policy, mesh, c.rows, parked, c.positions, c.chunk, c.longest, c.alternatives, c.images)
+        self._places = Places(parts, c.rows // parts, parked // parts)
+        self._spans = [c.positions // 2**i for i in reversed(range(c.spans))]
+        self._counts = {"prefill_tokens": 0, "fed_tokens": 0, "sampled_tokens": 0, "prefills": 0, "bursts": 0}
+        self.busy = 0.0  # seconds that its programs ran
+        self._queue: deque[Request] = deque()
+        self._moves: list[Move] = []
         self._news = threading.Condition()
-        self._last_news = 0.0
+        self._last_news, self._last_run = 0.0, config.patience
         self._closed = False
         self._error: BaseException | None = None
-        self.publish(params, version)
-        self._warm_up()
+        self._next: tuple[Params, int, bool] | None = None
+        self._params, self._version = self._resident.placed(params), version
+        self._resident.warm_up(self._params, self._spans)
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
         self._thread.start()
 
@@ -92,19 +99,31 @@ class LocalEngine:
 
     @property
     def places(self) -> int:
-        return self.config.rows
+        return self.config.rows + self.config.parked
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tokens, programs and copies since the start."""
+        return {**self._counts, **self._places.counts}
 
     def submit(
         self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Sequence[Image] = ()
     ) -> "Future[Call]":
-        """See `Engine.submit`. Raises ValueError on an empty prompt or too many stop ids."""
+        """See `Engine.submit`. Raises ValueError on an empty prompt, too many stop ids, or images that do not fit."""
         if len(ids) == 0:
             raise ValueError("a prompt needs at least one token")
         if len(sampling.stop_ids) > STOPS:
             raise ValueError(f"a call can have at most {STOPS} stop ids, not {len(sampling.stop_ids)}")
         if sampling.stop_strings and self._text is None:
             raise ValueError("stop strings need an engine that was given a decoder of ids")
-        request = _Request(np.asarray(ids, np.int32), sampling, key, parent, Future())
+        width = self._resident.width
+        if images and not width:
+            raise ValueError("this engine was made for prompts without images: set images=True in its config")
+        for image in images:
+            if image.embeddings.shape[1:] != (width,) or image.start < 0 or image.start + len(image.embeddings) >= len(ids):
+                where = f"{image.embeddings.shape} at {image.start}"
+                raise ValueError(f"an image is [n, {width}] and ends before the prompt's last token, not {where}")
+        request = Request(np.asarray(ids, np.int32), sampling, key, key_data(key), parent, tuple(images), Future())
         with self._news:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error
@@ -114,15 +133,14 @@ class LocalEngine:
 
     def release(self, call: Call) -> None:
         with self._news:
-            row = self._row_of.pop(id(call), None)
-            if row is not None:
-                self._rows[row].held = None
+            self._places.release(call)
             self._tell()
 
     def publish(self, params: Params, version: int, recompute: bool = False) -> None:
-        copy = jax.block_until_ready(self._copy(jax.device_put(params, self._device)))
+        copy = self._resident.placed(params)
         with self._news:
-            self._params, self._version = copy, version
+            self._next = copy, version, recompute or (self._next is not None and self._next[2])
+            self._tell()
 
     def close(self) -> None:
         with self._news:
@@ -134,144 +152,143 @@ class LocalEngine:
         self._last_news = time.monotonic()
         self._news.notify_all()
 
-    def _warm_up(self) -> None:
-        """Compile every program for every span before the first request."""
-        for span in self._spans:
-            zero = np.zeros(self.rows, np.int32)
-            tokens = np.zeros((self.rows, self.config.chunk), np.int32)
-            cache = self._prefill(self._params, dataclasses.replace(self._cache, span=span), tokens, zero, zero)
-            self._cache, _ = self._decode(self._params, cache, self._knobs())
-
     def _serve(self) -> None:
         try:
             while True:
                 with self._news:
-                    while not self._closed and not self._queue and not any(r.request for r in self._rows):
+                    while not (self._closed or self._queue or self._next or any(self._places.working)):
                         self._news.wait()
                     if self._closed:
                         break
                     self._wait_for_company()
                     self._admit(evict=True)
                     params, version = self._params, self._version
-                self._run_prefill(params)
-                self._run_decode(params, version)
+                began = time.monotonic()
+                self._run(params, version)
+                self._last_run = time.monotonic() - began
+                self.busy += self._last_run
         except BaseException as error:
             self._error = error
         with self._news:
             stopped = RuntimeError("the engine has stopped")
             stopped.__cause__ = self._error
-            for request in [*self._queue, *(r.request for r in self._rows if r.request)]:
+            for request in [*self._queue, *(request for _, _, request in self._places.working)]:
                 if not request.future.done():
                     request.future.set_exception(stopped)
 
     def _wait_for_company(self) -> None:
-        """A burst costs the same for one row as for all: wait while rows think and news keeps coming."""
+        """A burst costs the same for one row as for all: wait while rows think and news keeps coming, but no longer than a burst."""
         while not self._closed:
             self._admit(evict=False)
-            if not any(row.held is not None for row in self._rows):
+            if not self._places.thinking:
                 return
-            left = self._last_news + self.config.patience - time.monotonic()
+            left = self._last_news + min(self.config.patience, self._last_run) - time.monotonic()
             if left <= 0:
                 return
             self._news.wait(left)
 
     def _admit(self, evict: bool) -> None:
-        """Give queued requests a row: their parent's, a free one, or (`evict`) the one that has been thinking longest."""
-        waiting: deque[_Request] = deque()
-        while self._queue:
-            request = self._queue.popleft()
+        """Take up new weights, then give queued requests a row: their parent's, a free one, or that of one which thinks."""
+        if self._next is not None:
+            if self.config.finish_first and any(self._places.working):
+                return
+            self._params, self._version, recompute = self._next
+            self._next = None
+            self._places.renew(recompute)
+        waiting: list[Request] = []
+        for request in self._queue:
             if not request.future.running() and not request.future.set_running_or_notify_cancel():
                 continue  # whoever asked gave up; from here on it cannot
-            index = self._row_of.pop(id(request.parent), None)
-            if index is not None:
-                row, parent = self._rows[index], request.parent
-                assert parent is not None and row.held is parent
-                cached = row.cached if starts_with(request.ids, parent.ids[: row.cached]) else 0
-            else:
-                index, cached = self._free_row(evict), 0
-            if index is None:
+            if not self._places.stay(request):  # those first: others may want the rows that think
                 waiting.append(request)
-                continue
-            # The last prompt token is fed by the decode program, so it never counts as cached.
-            self._rows[index] = _Row(request, None, min(cached, len(request.ids) - 1))
-        self._queue = waiting
+        self._queue.clear()
+        for request in waiting:
+            moves = self._places.admit(request, evict)
+            if moves is None:
+                self._queue.append(request)
+            else:
+                self._moves += moves
 
-    def _free_row(self, evict: bool) -> int | None:
-        idle = [i for i, row in enumerate(self._rows) if row.request is None]
-        free = [i for i in idle if self._rows[i].held is None]
-        if free:
-            return free[0]
-        if not idle or not evict:
-            return None
-        oldest = min(idle, key=lambda i: self._rows[i].used)
-        held = self._rows[oldest].held
-        assert held is not None
-        del self._row_of[id(held)]  # its next turn will be prefilled anew
-        self.counts["evictions"] += 1
-        return oldest
+    def _run(self, params: Params, version: int) -> None:
+        """What was admitted is copied and prefilled; then every row at work decodes a burst."""
+        for row in self._places.rows:
+            if row.request is not None:
+                self._begin(row, row.request, version)
+        moves, self._moves = self._moves, []
+        self._resident.move([move for move in moves if not move.late])
+        self._prefill(params)
+        self._resident.move([move for move in moves if move.late])
+        self._decode(params, version)
+
+    def _begin(self, row: Place, request: Request, version: int) -> None:
+        """What a call that was not worked on yet is given: its forced tokens, or its end where its prompt fills the context."""
+        forced = request.sampling.forced[: request.sampling.budget]
+        if not request.tokens and forced:
+            n = len(forced)
+            request.tokens, request.version = list(forced), [version] * n
+            request.logp, request.entropy = [0.0] * n, [0.0] * n
+            k = self.config.alternatives
+            request.alternatives, request.alternative_logp = [np.full(k, -1)] * n, [np.zeros(k, np.float32)] * n
+        if request.length >= self.config.positions:
+            request.cut(max(0, self.config.positions - len(request.ids)))
+            self._finish(row, request, "context")
+        elif forced and len(request.tokens) == len(forced) and (reason := self._reason(request, row)):
+            self._finish(row, request, reason)
 
     def _span(self, longest: int) -> int:
         return next(span for span in self._spans if span >= min(longest, self._spans[-1]))
 
-    def _run_prefill(self, params: Params) -> None:
-        for i, row in enumerate(self._rows):
-            if row.request and len(row.request.ids) >= self.config.positions:
-                self._finish(i, row, row.request, "context")
-        pending = [(i, row, row.request) for i, row in enumerate(self._rows) if row.request and row.cached < len(row.request.ids) - 1]
+    def _prefill(self, params: Params) -> None:
+        """All but the last token of every prompt; what is left to the decode program when it is little."""
+        pending = [(i, row, request) for i, row, request in self._places.working if request.length - 1 - row.cached > FEED]
         while pending:
-            tokens = np.zeros((self.rows, self.config.chunk), np.int32)
-            start, count = np.zeros(self.rows, np.int32), np.zeros(self.rows, np.int32)
-            for i, row, request in pending:
-                piece = request.ids[row.cached : min(row.cached + self.config.chunk, len(request.ids) - 1)]
-                tokens[i, : len(piece)], start[i], count[i] = piece, row.cached, len(piece)
-                row.cached += len(piece)
-            span = self._span(int((start + count).max()))
-            self._cache = self._prefill(params, dataclasses.replace(self._cache, span=span), tokens, start, count)
-            self.counts["prefill_tokens"] += int(count.sum())
-            pending = [(i, row, request) for i, row, request in pending if row.cached < len(request.ids) - 1]
+            span = self._span(max(min(row.cached + self.config.chunk, request.length - 1) for _, row, request in pending))
+            self._counts["prefill_tokens"] += self._resident.prefill(
+                params, span, [(i, row.cached, request) for i, row, request in pending]
+            )
+            self._counts["prefills"] += 1
+            for _, row, request in pending:
+                row.cached = min(row.cached + self.config.chunk, request.length - 1)
+            pending = [(i, row, request) for i, row, request in pending if row.cached < request.length - 1]
 
-    def _knobs(self) -> Knobs:
-        n = self.rows
-        knobs = Knobs(
-            last=np.zeros(n, np.int32), length=np.zeros(n, np.int32), left=np.zeros(n, np.int32), written=np.zeros(n, np.int32),
-            key=np.zeros((n, 2), np.uint32), temperature=np.ones(n, np.float32), top_k=np.zeros(n, np.int32),
-            top_p=np.ones(n, np.float32), min_p=np.zeros(n, np.float32), stops=np.full((n, STOPS), -1, np.int32),
-        )  # fmt: skip
-        for i, row in enumerate(self._rows):
-            if row.request is None:
-                continue
-            request, s = row.request, row.request.sampling
-            knobs.last[i] = request.tokens[-1] if request.tokens else request.ids[-1]
-            knobs.length[i], knobs.written[i] = row.cached, len(request.tokens)
-            knobs.left[i] = min(s.budget - len(request.tokens), self.config.positions - row.cached - 1)
-            knobs.key[i] = key_data(request.key)
-            knobs.temperature[i], knobs.top_k[i], knobs.top_p[i], knobs.min_p[i] = s.temperature, s.top_k, s.top_p, s.min_p
-            knobs.stops[i, : len(s.stop_ids)] = s.stop_ids
-        return knobs
-
-    def _run_decode(self, params: Params, version: int) -> None:
-        knobs = self._knobs()
-        if not knobs.left.any():
+    def _decode(self, params: Params, version: int) -> None:
+        board, longest, most = self._resident.board, 0, self.config.longest
+        board.ints[:] = 0
+        for i, row, request in self._places.working:
+            s, n = request.sampling, request.length
+            left = min(s.budget - len(request.tokens), self.config.positions - n)
+            board.write(
+                i, request.piece(row.cached, n), row.cached, left, len(request.tokens), s.top_k, request.key_data, s.stop_ids,
+                (s.temperature, s.top_p, s.min_p),
+            )  # fmt: skip
+            most = self.config.burst if s.stop_strings else most
+            longest = max(longest, n + min(left, self.config.longest))
+        if not board.ints.any():
             return
-        longest = int(np.max(np.where(knobs.left > 0, knobs.length + np.minimum(knobs.left, self.config.burst), 0)))
-        self._cache, burst = self._decode(params, dataclasses.replace(self._cache, span=self._span(longest)), knobs)
-        out: Burst = jax.device_get(burst)
-        self.counts["bursts"] += 1
-        self.counts["sampled_tokens"] += int(out.written.sum())
-        for i, row in enumerate(self._rows):
-            if row.request is None:
-                continue
-            request, n = row.request, int(out.written[i])
-            request.tokens += out.tokens[i, :n].tolist()
-            request.logp += out.logp[i, :n].tolist()
-            request.entropy += out.entropy[i, :n].tolist()
-            request.version += [version] * n
-            row.cached += n
-            reason = self._reason(request, row)
+        burst = self._resident.decode(params, self._span(longest), self.config.burst, most)
+        self._counts["bursts"] += 1
+        self._counts["sampled_tokens"] += int(burst.written.sum())
+        self._counts["fed_tokens"] += int(burst.fed.sum())
+        for i, row, request in list(self._places.working):
+            self._take(burst, i, row, request, version)
+            reason = self._reason(request, row) if burst.written[i] else None
             if reason:
-                self._finish(i, row, request, reason)
+                self._finish(row, request, reason)
 
-    def _reason(self, request: _Request, row: _Row) -> FinishReason | None:
+    def _take(self, burst: Burst, i: int, row: Place, request: Request, version: int) -> None:
+        """What a burst wrote in row `i`."""
+        fed, n = int(burst.fed[i]), int(burst.written[i])
+        span = slice(fed, fed + n)
+        request.tokens += burst.tokens[i, span].tolist()
+        request.logp += burst.logp[i, span].tolist()
+        request.entropy += burst.entropy[i, span].tolist()
+        request.version += [version] * n
+        if self.config.alternatives:
+            request.alternatives += list(burst.alternatives[i, span])
+            request.alternative_logp += list(burst.alternative_logp[i, span])
+        row.cached += fed + n
+
+    def _reason(self, request: Request, row: Place) -> FinishReason | None:
         sampling = request.sampling
         if sampling.stop_strings and self._cut_at_stop_string(request, row):
             return "stop"
@@ -279,9 +296,9 @@ class LocalEngine:
             return "stop"
         if len(request.tokens) >= sampling.budget:
             return "budget"
-        return "context" if row.cached + 1 >= self.config.positions else None
+        return "context" if request.length >= self.config.positions else None
 
-    def _cut_at_stop_string(self, request: _Request, row: _Row) -> bool:
+    def _cut_at_stop_string(self, request: Request, row: Place) -> bool:
         """Drop what follows the first stop string from the record and from the cache."""
         assert self._text is not None
 
@@ -291,26 +308,13 @@ class LocalEngine:
 
         if not hit(len(request.tokens)):
             return False
-        keep = next(n for n in range(1, len(request.tokens) + 1) if hit(n))
-        row.cached -= len(request.tokens) - keep
-        for column in (request.tokens, request.logp, request.entropy, request.version):
-            del column[keep:]
+        request.cut(next(n for n in range(1, len(request.tokens) + 1) if hit(n)))
+        row.cached = min(row.cached, request.length - 1)
         return True
 
-    def _finish(self, index: int, row: _Row, request: _Request, reason: FinishReason) -> None:
-        call = Call(
-            prompt=request.ids,
-            action=np.asarray(request.tokens, np.int32),
-            sampler_logp=np.asarray(request.logp, np.float32),
-            version=np.asarray(request.version, np.int32),
-            sampling=request.sampling,
-            finish_reason=reason,
-            key=request.key,
-            entropy=np.asarray(request.entropy, np.float32),
-            parent=request.parent if request.parent is not None and starts_with(request.ids, request.parent.ids) else None,
-        )
+    def _finish(self, row: Place, request: Request, reason: FinishReason) -> None:
+        call = request.call(reason)
         with self._news:
-            row.request, row.held, row.used = None, call, time.monotonic()
-            self._row_of[id(call)] = index
+            self._places.finish(row, call)
             self._last_news = row.used
         request.future.set_result(call)

@@ -48,7 +48,7 @@ def _row(chain: list[tuple[int, Call]]) -> Row:
     )
     for turn, call in chain:
         span = slice(len(call.prompt), len(call.prompt) + len(call.action))
-        row.action_mask[span], row.turn[span] = True, turn
+        row.action_mask[span.start + len(call.sampling.forced) : span.stop], row.turn[span] = True, turn
         row.sampler_logp[span], row.version[span], row.temperature[span] = call.sampler_logp, call.version, call.sampling.temperature
     return row
 

@@ -58,8 +58,9 @@ def attend_cache(
 ) -> Float[Array, "B T K M H"]:
     """`attend` over the first `view.span` slots of a cache.
 
-    On a CPU one query head of each group at a time, a matrix times a vector (twice as fast for one token), and over all
-    slots where copying out `span` of them would cost more than it saves.
+    On a CPU scores are made one query head of each group at a time, a matrix times a vector, and over all slots where copying out
+    `span` of them would cost more than it saves; a single token's values are then summed without a matrix product. For one
+    token that is three times as fast.
     """
     size = key.shape[2]
     mask, span = cache_mask(view.positions, view.span, size, view.window), view.span
@@ -68,12 +69,19 @@ def attend_cache(
         return attend(query, key[:, :, :span], value[:, :, :span], mask[:, :, :span], scale, cap)
 
     def one_by_one(query: Array, key: Array, value: Array, mask: Array) -> Array:
-        near = span if query.shape[1] > 1 or 5 * span <= 2 * size else size
-        key, value, mask = key[:, :, :near], value[:, :, :near], mask[:, :, :near]
+        key, value, mask = key[:, :, :span], value[:, :, :span], mask[:, :, :span]
         heads = [attend(query[:, :, :, m : m + 1], key, value, mask, scale, cap) for m in range(query.shape[3])]
         return jnp.concatenate(heads, axis=3)
 
-    return jax.lax.platform_dependent(query, key, value, mask, cpu=one_by_one, default=grouped)
+    def one_token(query: Array, key: Array, value: Array, mask: Array) -> Array:
+        near = span if 5 * span <= 2 * size else size
+        heads = [jnp.einsum("BKH,BKSH->BKS", query[:, 0, :, m] * scale, key[:, :, :near]) for m in range(query.shape[3])]
+        scores = jnp.stack(heads, axis=2)[..., :span].astype(jnp.float32)
+        weights = jax.nn.softmax(capped(scores, cap) + jnp.where(mask[..., :span], 0.0, MASKED)[:, :, None], axis=-1)
+        summed = jnp.sum(weights[..., None] * value[:, :, None, :span].astype(jnp.float32), axis=3)
+        return summed.astype(value.dtype)[:, None]
+
+    return jax.lax.platform_dependent(query, key, value, mask, cpu=one_token if query.shape[1] == 1 else one_by_one, default=grouped)
 
 
 class Attention(nn.Module):

@@ -1,0 +1,94 @@
+"""`Resident`: an engine's weights and caches on its devices, and the programs over them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from agentrl_jax.decoding import Burst, cache_sharding, compile_programs
+from agentrl_jax.places import Move, Request
+from agentrl_jax.policy import Cache, Inputs, Params, Policy
+from agentrl_jax.sampling import Board
+from agentrl_jax.sharding import shards, weight_shardings
+
+
+class Resident:
+    """Rows, and parked ones, of `positions` each; `chunk` tokens a row are prefilled at once and at most `longest` decoded."""
+
+    def __init__(
+        self, policy: Policy, mesh: Mesh, rows: int, parked: int, positions: int, chunk: int, longest: int, alternatives: int, images: bool
+    ) -> None:
+        self.rows, self.chunk, self.longest, self._mesh = rows, chunk, longest, mesh
+        self.parts = shards(mesh, ("data",))
+        shapes = [jax.eval_shape(lambda n=n: policy.init_cache(n, positions)) for n in (rows, parked)]
+        layout = cache_sharding(mesh, shapes[0])
+        self._cache, self._parked = (jax.jit(lambda s=s: _zeros(s), out_shardings=layout)() for s in shapes)
+        self._programs = compile_programs(policy, mesh, shapes[0], longest, alternatives)
+        self._axes = policy.axes()
+        # A copy: putting equal shardings aliases, and the learner's next donation would delete the engine's weights.
+        self._copy = jax.jit(lambda p: jax.tree.map(jnp.copy, policy.unstack(p)))
+        self.width = _width(policy) if images else 0  # of an image's embeddings; 0: there are no images
+        self.board = Board(rows)
+
+    def placed(self, params: Params) -> Params:
+        """A copy of the weights on the engine's own devices: one place, so that programs compiled once always fit."""
+        return jax.block_until_ready(self._copy(jax.device_put(params, weight_shardings(self._mesh, self._axes, params))))
+
+    def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]]) -> int:
+        """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many."""
+        tokens = np.zeros((self.rows, self.chunk), np.int32)
+        start, count = np.zeros(self.rows, np.int32), np.zeros(self.rows, np.int32)
+        embeddings, embedded = np.zeros((*tokens.shape, self.width), np.float32), np.zeros(tokens.shape, bool)
+        for row, cached, request in pieces:
+            piece = request.piece(cached, min(cached + self.chunk, request.length - 1))
+            tokens[row, : len(piece)], start[row], count[row] = piece, cached, len(piece)
+            for image in request.images:
+                first, last = max(image.start, cached), min(image.start + len(image.embeddings), cached + len(piece))
+                if first < last:
+                    embeddings[row, first - cached : last - cached] = image.embeddings[first - image.start : last - image.start]
+                    embedded[row, first - cached : last - cached] = True
+        cache = dataclasses.replace(self._cache, span=span)
+        images = (embeddings, embedded) if self.width else None
+        self._cache = self._programs.prefill(params, cache, tokens, start, count, images)
+        return int(count.sum())
+
+    def decode(self, params: Params, span: int, least: int, most: int) -> Burst:
+        """Decode what the board says."""
+        cache, limits = dataclasses.replace(self._cache, span=span), (np.int32(least), np.int32(most))
+        self._cache, burst = self._programs.decode(params, cache, self.board.ints, self.board.floats, *limits)
+        return jax.device_get(burst)
+
+    def move(self, moves: Sequence[Move]) -> None:
+        """Copy places, one after the other."""
+        for first in range(0, len(moves), self.rows):
+            source, target = np.zeros((2, self.parts, self.rows), np.int32)  # what nobody asks for is a row copied onto itself
+            count = 0
+            for part in range(self.parts):
+                mine = [move for move in moves[first : first + self.rows] if move.target.part == part]
+                source[part, : len(mine)] = [move.source.index for move in mine]
+                target[part, : len(mine)] = [move.target.index for move in mine]
+                count = max(count, len(mine))
+            self._cache, self._parked = self._programs.move(self._cache, self._parked, source, target, np.int32(count))
+
+    def warm_up(self, params: Params, spans: Sequence[int]) -> None:
+        """Compile every program for every span."""
+        nowhere = np.zeros((self.parts, self.rows), np.int32)
+        for span in spans:
+            self.prefill(params, span, [])
+            self.decode(params, span, 0, 0)
+            self._cache, self._parked = self._programs.move(self._cache, self._parked, nowhere, nowhere, np.int32(0))
+
+
+def _zeros(shapes: Cache) -> Cache:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def _width(policy: Policy) -> int:
+    def hidden(key: jax.Array) -> jax.Array:
+        one = jnp.zeros((1, 1), jnp.int32)
+        return policy.apply(policy.init(key), Inputs(tokens=one, positions=one, segment_ids=one)).hidden
+
+    return jax.eval_shape(hidden, jax.random.key(0)).shape[-1]
