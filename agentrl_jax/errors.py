@@ -6,8 +6,19 @@ class UserError(Exception):
 
 
 class EnvironmentFailure(Exception):
-    """An environment raised or its worker died; the episode is retried with a fresh world, never scored as 0."""
+    """A world or its worker went wrong; the episode is played again in a fresh world, or dropped and counted, never scored as 0.
+
+    `kind` says how: it "raised", its answer was "nonsense" or a "flood", it ran out of "memory", its worker "died" while it was at
+    work on this world, or the world was "lost" because its worker had to be replaced on another's account.
+    """
+
+    def __init__(self, message: str, kind: str = "raised") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class DeadlineExceeded(EnvironmentFailure):
     """A wait ran past its deadline; the message names who was waited for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "deadline")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from agentrl_jax.algorithm import AlgorithmConfig
 from agentrl_jax.context import ContextManager
 from agentrl_jax.data import DemonstrationFeed
+from agentrl_jax.deadlines import Deadlines
+from agentrl_jax.episodes import Limits
 from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import EngineConfig
 from agentrl_jax.policy import Params, Policy
@@ -37,9 +39,13 @@ class PolicyConfig(Protocol):
 class EnvironmentConfig:
     name: str = "agentrl_jax.envs:agentrl/Wordle-v0"  # a Gymnasium id, with the module that registers it
     options: dict[str, Any] = field(default_factory=dict)  # of its constructor
-    workers: int = 1  # processes; 0: this process
-    deadline: float = 60.0  # seconds for an answer of a worker
+    workers: int = 1  # processes or threads; 0: this process, without either
+    threads: bool = False  # workers are threads of this process: for worlds that wait for something outside, one call each at a time
+    interpreter: str = ""  # of worker processes: a python that has this package, JAX not needed; empty: this one
+    memory_mb: int = 0  # that a worker process may address; 0: no bound
+    reply_mb: int = 64  # the longest answer of a world
     retries: int = 2  # fresh worlds for an episode whose world failed
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
     def task(self, seed: int, group: int = 0) -> Task:
         return Task(self.name, seed, self.options, group=group)
@@ -56,6 +62,7 @@ class AgentConfig:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    limits: Limits = field(default_factory=Limits)  # of an episode; off unless set
 
 
 @dataclass

@@ -230,7 +230,7 @@ def _to_call(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
 
 
 def _to_sampling(data: Mapping[str, Any]) -> Sampling:
-    lists: dict[str, Any] = {name: tuple(data[name]) for name in ("stop_ids", "stop_strings")}
+    lists: dict[str, Any] = {name: tuple(data[name]) for name in ("stop_ids", "stop_strings", "forced")}
     return Sampling(**{**data, **lists})
 
 

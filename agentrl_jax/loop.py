@@ -88,7 +88,7 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
     run.reporter.begin(name, phase.steps, done)
     pending: tuple[int, dict[str, Any], float] | None = None
     for step in range(done, phase.steps):
-        began, compiled = time.monotonic(), compilations()
+        began, compiled, failed = time.monotonic(), compilations(), run.runtime.failures.metrics()
         groups = feed.next(step)
         collected = time.monotonic()
         state, metrics = algorithm.step(state, groups, run.runtime)
@@ -97,6 +97,7 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
         report(run, name, pending)  # of the step before, while this one is on the device
         if phase.source.on_policy:
             metrics |= describe_rollouts(groups)
+            metrics |= {name: count - failed.get(name, 0.0) for name, count in run.runtime.failures.metrics().items()}
             run.reporter.trajectories(name, step, groups[: run.experiment.record_groups])
         metrics |= {"time/collect": collected - began, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compilations() - compiled
@@ -137,16 +138,16 @@ def conclude(run: Run, seconds: dict[str, float]) -> list[Summary]:
     summaries = [summarize(shown.get(name, name), trajectories[name], run.world.score_anchors) for name in names]
     difference = None
     if len(phases) == 2:
-        before, after = ([t.total_reward for t in trajectories[name]] for name in phases)
-        if len(before) == len(after):
-            difference = difference_interval(after, before)
+        before, after = ({t.seed: t.total_reward for t in trajectories[name]} for name in phases)
+        both = sorted(before.keys() & after.keys())  # a world that failed for one of them says nothing
+        difference = difference_interval([after[seed] for seed in both], [before[seed] for seed in both])
     run.reporter.table(summaries, difference, (phases[-1], phases[0]) if difference else ("", ""))
     curves.draw(run.run_dir / "metrics.jsonl", run.run_dir / "curves.png", summaries)
     packages = {name: version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "transformers", "grain", "gymnasium", "numpy")}
     content = {
         "experiment": run.experiment.name, "seed": run.experiment.seed, "table": summaries, "difference": difference,
         "seconds": {name: round(value, 2) for name, value in seconds.items()}, "packages": packages,
-        "environment_failures": run.runtime.failures,
+        "environment_failures": run.runtime.failures.record(),
     }  # fmt: skip
     write_json(run.run_dir / "summary.json", content)
     run.reporter.say(f"everything is in {run.run_dir}: summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints")

@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from transformers import AutoTokenizer
 
 from agentrl_jax import configfile, data, journal
 from agentrl_jax.checkpoint import load_params
+from agentrl_jax.engine import Engine
 from agentrl_jax.environment import make
 from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
@@ -22,16 +24,43 @@ from agentrl_jax.evaluation import flatten, play_all
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
+from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Reporter
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import make_mesh
 from agentrl_jax.strategies import Scripted
-from agentrl_jax.trajectories import Sampling, Trajectory
-from agentrl_jax.workers import InProcess, Processes, Workers
+from agentrl_jax.threads import Threads
+from agentrl_jax.trajectories import Sampling, StopReason, Trajectory
+from agentrl_jax.workers import InProcess, Workers
+
+LEAST_MEMORY_MB = 256
 
 
 def make_workers(environment: EnvironmentConfig) -> Workers:
-    return Processes(environment.workers, environment.deadline) if environment.workers else InProcess()
+    """The pool that the config describes, not started yet. Raises UserError where its fields do not go together."""
+    e, where = environment, "config.environment"
+    if e.workers < 0 or e.reply_mb < 1 or e.retries < 0:
+        raise UserError(f"{where}.workers and retries must be at least 0, and reply_mb at least 1")
+    if e.memory_mb and e.memory_mb < LEAST_MEMORY_MB:
+        raise UserError(f"{where}.memory_mb must be 0 (no bound) or at least {LEAST_MEMORY_MB}, so that a worker can start")
+    if e.threads and not e.workers:
+        raise UserError(f"{where}.threads needs {where}.workers, the number of threads, to be at least 1")
+    if (e.threads or not e.workers) and (e.interpreter or e.memory_mb):
+        raise UserError(f"{where}.interpreter and memory_mb are for worker processes: set workers to at least 1 and threads to False")
+    largest = e.reply_mb * 2**20
+    if e.threads:
+        return Threads(e.workers, largest)
+    return Processes(e.workers, e.interpreter, e.memory_mb * 2**20, largest) if e.workers else InProcess(largest)
+
+
+def make_runtime(
+    environment: EnvironmentConfig,
+    engines: Mapping[str, Engine] | None = None,
+    agents: Mapping[str, Agent] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Runtime:
+    """A runtime with the config's workers, retries and deadlines."""
+    return Runtime(engines or {}, agents or {}, make_workers(environment), environment.retries, environment.deadlines, say)
 
 
 class Run:
@@ -44,7 +73,7 @@ class Run:
         self.mesh: Mesh = make_mesh(experiment.mesh)
         configfile.claim(run_dir, experiment)
         self.reporter = Reporter(run_dir, quiet)
-        self.runtime = Runtime({}, {}, make_workers(experiment.environment), experiment.environment.retries)
+        self.runtime = make_runtime(experiment.environment, say=self.reporter.say)
         try:
             self.demonstrations = self._find_demonstrations()
             self.tokenizer = self._find_tokenizer()
@@ -68,6 +97,9 @@ class Run:
                 raise UserError(
                     f"config.{where}: {type(self.world).__name__} has no player {player!r}, only {', '.join(self.world.players)}"
                 )
+        experiment.environment.deadlines.check()
+        make_workers(experiment.environment)
+        experiment.agent.limits.check()
         experiment.policy.build(1)
         for name, phase in experiment.phases.items():
             if phase.steps < 1 or phase.checkpoint_every < 1:
@@ -112,6 +144,9 @@ class Run:
         config = self.experiment.evaluation
         self.reporter.say(f"evaluating {name} on {config.episodes} worlds")
         trajectories = play_all(self.runtime, self.experiment.environment, config.episodes, config.seed, player, config.temperature)
+        if len(trajectories) < config.episodes:
+            failed = config.episodes - len(trajectories)
+            self.reporter.say(f"{failed} of these worlds failed at every attempt: {name} is judged by the others")
         path.parent.mkdir(exist_ok=True)
         unfinished = path.with_suffix(".unfinished")
         unfinished.unlink(missing_ok=True)
@@ -147,7 +182,7 @@ def make_agent(experiment: Experiment, tokenizer: Any, context: Any) -> Agent:
         sampling = Sampling(a.budget, a.temperature, a.top_k, a.top_p, a.min_p)
     except ValueError as error:
         raise UserError(f"config.agent: {error}") from error
-    return Agent("policy", a.renderer(tokenizer), a.context or context, sampling)
+    return Agent("policy", a.renderer(tokenizer), a.context or context, sampling, limits=a.limits)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -174,14 +209,17 @@ def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, An
 def describe_rollouts(groups: Sequence[Any]) -> dict[str, float]:
     """Means over the trajectories of a step."""
     trajectories = flatten([group.trajectories for group in groups])
+    dropped = {"rollout/dropped": float(sum(group.dropped for group in groups))}
     if not trajectories:
-        return {"rollout/dropped": float(sum(group.dropped for group in groups))}
+        return dropped
+    stopped = Counter(t.stop_reason for t in trajectories)
     wins = [t.success for t in trajectories if t.success is not None]
     return {
         "rollout/return": float(np.mean([t.total_reward for t in trajectories])),
         "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
         "rollout/length": float(np.mean([len(t.calls[-1].ids) for t in trajectories if t.calls] or [0])),
-        "rollout/dropped": float(sum(group.dropped for group in groups)),
+        **dropped,
+        **{f"rollout/stopped/{reason}": stopped[reason] / len(trajectories) for reason in get_args(StopReason)},
         **({"rollout/success": float(np.mean(wins))} if wins else {}),
     }
 

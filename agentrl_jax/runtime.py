@@ -1,20 +1,26 @@
 """`Runtime`: what strategies and algorithms act through: engines, workers, tasks side by side."""
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from agentrl_jax.deadlines import Deadlines, within
 from agentrl_jax.engine import Engine
-from agentrl_jax.episodes import Agent, play, watch
-from agentrl_jax.errors import EnvironmentFailure
+from agentrl_jax.episodes import Agent, Watch, play, sampled, scripted, unwatched
+from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
+from agentrl_jax.failures import Failures
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, Group, Key, Trajectory
+from agentrl_jax.watchdog import Watchdog
 from agentrl_jax.workers import Task, Workers, World
 
 T = TypeVar("T")
+LOSSES = 20  # times that an episode may lose its world on another world's account; these are no retries
 
 
 @runtime_checkable
@@ -26,18 +32,49 @@ class Strategy(Protocol):
         ...
 
 
+class _Group:
+    """When the group at work must be done: its clock starts with its first episode."""
+
+    def __init__(self) -> None:
+        self.ends: float | None = None
+
+    def end(self, seconds: float) -> float:
+        if self.ends is None:
+            self.ends = asyncio.get_running_loop().time() + seconds
+        return self.ends
+
+
+_GROUP: ContextVar[_Group] = ContextVar("_GROUP")
+
+
 class Runtime:
     """Named engines, named agents and environment workers, on one event loop of its own."""
 
-    def __init__(self, engines: Mapping[str, Engine], agents: Mapping[str, Agent], workers: Workers, retries: int = 2) -> None:
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        agents: Mapping[str, Agent],
+        workers: Workers,
+        retries: int = 2,
+        deadlines: Deadlines | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`say` is told who has waited for long and what went wrong for the first time; without it nobody watches."""
         self.engines, self.agents = dict(engines), dict(agents)
-        self.retries = retries
-        self.failures = 0
+        self.retries, self.deadlines = retries, (deadlines or Deadlines()).check()
+        self.failures = Failures(say)
         self._workers = workers
         self._loop = asyncio.new_event_loop()
         self._places = {name: asyncio.Semaphore(engine.places) for name, engine in self.engines.items()}
         self._scripted_places = asyncio.Semaphore(256)
-        self._loop.run_until_complete(workers.start())
+        self._watchdog: Watchdog | None = None
+        try:
+            self._loop.run_until_complete(workers.start())
+        except BaseException:
+            self.close()
+            raise
+        if say is not None:
+            self._watchdog = Watchdog(self.deadlines.watch, say)
 
     def add(self, name: str, agent: Agent, engine: Engine) -> None:
         """A named agent, and the engine that it names."""
@@ -55,48 +92,67 @@ class Runtime:
     def collect(self, strategy: Strategy, tasks: Sequence[Task], key: Key) -> list[Group]:
         """The groups of all tasks, played side by side, in the order of the tasks; `key` is (run, step)."""
 
-        async def all_of_them() -> list[Group]:
-            return await asyncio.gather(*(strategy.collect(task, self, (*key, i)) for i, task in enumerate(tasks)))
+        async def group(task: Task, i: int) -> Group:
+            _GROUP.set(_Group())
+            return await strategy.collect(task, self, (*key, i))
 
-        return self.run(all_of_them())
+        return self.run(_together([group(task, i) for i, task in enumerate(tasks)]))
 
     async def episode(self, task: Task, agent: str, key: Key, sample: int = 0) -> Trajectory | None:
         """One episode of a named agent; a failing world is replaced `retries` times, then the episode is None."""
         who = self.agents[agent]
         engine = self.engines[who.engine]
         async with self._places[who.engine]:
-            return await self._retried(task, lambda world: play(world, task, who, engine, (*key, sample), sample))
+            return await self._in_time(task, sample, lambda world, watch: play(world, who, engine, (*key, sample), sample, 0, watch))
 
     async def scripted(self, task: Task, player: str, seed: int, sample: int = 0) -> Trajectory | None:
         """One episode of a scripted player of the environment."""
         async with self._scripted_places:
-            return await self._retried(task, lambda world: watch(world, task, player, seed, sample))
+            return await self._in_time(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
 
-    async def _retried(self, task: Task, act: Callable[[World], Awaitable[Trajectory]]) -> Trajectory | None:
-        for _ in range(self.retries + 1):
-            world = World(self._workers, task)
+    async def _in_time(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+        """An episode with its retries, or None where they all fail or the group's time is up before."""
+        trajectory, seconds = None, self.deadlines.group
+        try:
+            async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:
+                trajectory = await self._retried(task, sample, act)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            self.failures.add(DeadlineExceeded(f"sample {sample} was not done after the {seconds:g} s that a group has"), task)
+        if trajectory is None:
+            self.failures.drop(task)
+        return trajectory
+
+    async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+        watch = unwatched if self._watchdog is None else functools.partial(self._watchdog.wait, task, sample)
+        failed = lost = 0
+        while failed <= self.retries and lost <= LOSSES:
+            world, good = World(self._workers, task, self.deadlines), False
             try:
-                trajectory = await act(world)
-            except EnvironmentFailure:
-                self.failures += 1
-                await world.close(keep=False)
-            else:
-                await world.close()
+                async with within(self.deadlines.episode, f"sample {sample}"):
+                    trajectory = await act(world, watch)
+                good = True
                 return trajectory
+            except EnvironmentFailure as failure:
+                self.failures.add(failure, task)
+                failed, lost = failed + (failure.kind != "lost"), lost + (failure.kind == "lost")
+            finally:
+                world.close(keep=good)
         return None
 
     async def sample(self, agent: str, prompts: Sequence[np.ndarray], n: int, key: Key) -> list[list[Call]]:
-        """`n` calls for every prompt, outside of any episode."""
+        """`n` calls for every prompt, outside of any episode. Raises DeadlineExceeded where one takes longer than a turn may."""
         who = self.agents[agent]
         engine = self.engines[who.engine]
 
         async def one(i: int, j: int) -> Call:
             async with self._places[who.engine]:
-                call = await asyncio.wrap_future(engine.submit(prompts[i], who.sampling, (*key, i, j)))
+                call = await sampled(engine, prompts[i], who.sampling, (*key, i, j), None, self.deadlines.turn, who.engine)
             engine.release(call)
             return call
 
-        calls = await asyncio.gather(*itertools.starmap(one, itertools.product(range(len(prompts)), range(n))))
+        calls = await _together(list(itertools.starmap(one, itertools.product(range(len(prompts)), range(n)))))
         return [calls[i * n : (i + 1) * n] for i in range(len(prompts))]
 
     def publish(self, params: Params, version: int, engine: str = "policy") -> None:
@@ -104,6 +160,8 @@ class Runtime:
 
     def close(self) -> None:
         """Stop engines and workers; leaves no process behind."""
+        if self._watchdog is not None:
+            self._watchdog.close()
         for engine in self.engines.values():
             engine.close()
         if not self._loop.is_closed():
@@ -123,3 +181,15 @@ class Runtime:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+async def _together(work: Sequence[Awaitable[T]]) -> list[T]:
+    """All results, in order; where one raises, the others are given up first."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -11,7 +11,7 @@ from agentrl_jax.workers import Task
 
 
 async def gathered(task: Task, episodes: Sequence[Awaitable[Trajectory | None]]) -> Group:
-    """The group of the episodes, played side by side; those lost to environment failures are counted."""
+    """The group of the episodes, played side by side; those that were given up are counted."""
     played = await asyncio.gather(*episodes)
     done = tuple(trajectory for trajectory in played if trajectory is not None)
     return Group(task.name, done, dropped=len(played) - len(done))
@@ -19,13 +19,28 @@ async def gathered(task: Task, episodes: Sequence[Awaitable[Trajectory | None]])
 
 @dataclass
 class Independent:
-    """`group_size` episodes of the same world (same seed), each with its own random numbers."""
+    """`group_size` episodes of the same world (same seed), each with its own random numbers.
+
+    A retry has the same random numbers as the attempt that failed, so a passing fault leaves no trace. A member that was given up
+    all the same is not made up for, since what fails may depend on what was said; with `spares`, as many further samples at most
+    take the places of such members, and the group still counts them as dropped.
+    """
 
     group_size: int = 8
     agent: str = "policy"
+    spares: int = 0
 
     async def collect(self, task: Task, runtime: Runtime, key: Key) -> Group:
-        return await gathered(task, [runtime.episode(task, self.agent, key, sample) for sample in range(self.group_size)])
+        group = await self._played(task, runtime, key, range(self.group_size))
+        first, last = self.group_size, self.group_size + self.spares
+        while first < last and len(group.trajectories) < self.group_size:
+            after = min(last, first + self.group_size - len(group.trajectories))
+            more, first = await self._played(task, runtime, key, range(first, after)), after
+            group = Group(task.name, group.trajectories + more.trajectories, group.dropped + more.dropped)
+        return group
+
+    async def _played(self, task: Task, runtime: Runtime, key: Key, samples: range) -> Group:
+        return await gathered(task, [runtime.episode(task, self.agent, key, sample) for sample in samples])
 
 
 @dataclass

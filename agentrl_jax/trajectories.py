@@ -11,7 +11,8 @@ from agentrl_jax.messages import Message
 
 Source = Literal["sampled", "demonstration", "patch", "scripted"]
 FinishReason = Literal["stop", "budget", "context"]
-StopReason = Literal["terminated", "truncated", "context", "error"]
+# The world's own end or horizon; a limit of the agent (its turns, its sampled tokens) or a full context; an error.
+StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "error"]
 # Where a random number comes from: (run, step, task, sample, seat, turn); the token position is folded in on the device.
 Key = tuple[int, ...]
 
@@ -109,6 +110,11 @@ class Trajectory:
         return float(sum(turn.reward for turn in self.turns))
 
     @property
+    def truncated(self) -> bool:
+        """Cut by a horizon or a limit: what would have come is unknown, not worth 0."""
+        return self.stop_reason not in ("terminated", "error")
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation."""
         return self.opening + tuple(m for turn in self.turns for m in (turn.action, *turn.observation))
@@ -135,4 +141,4 @@ class Group:
 
     task: str
     trajectories: tuple[Trajectory, ...]
-    dropped: int = 0  # episodes lost to environment failures after every retry
+    dropped: int = 0  # episodes given up: their worlds failed at every attempt, or the group's deadline came first

@@ -1,20 +1,19 @@
-"""Environment workers: worlds behind one asynchronous interface, in this process or in processes of their own."""
+"""`Workers`: worlds behind one asynchronous interface, and the simplest of them: worlds in this process."""
 
 import asyncio
-import contextlib
 import itertools
 import json
-import os
-import sys
-from collections.abc import Awaitable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
+from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import Message
-from agentrl_jax.worker import Worlds, answer
+from agentrl_jax.worker import LARGEST, Worlds, answer
 
 StepResult = tuple[tuple[Message, ...], float, bool, bool, dict[str, Any]]
 
@@ -36,9 +35,15 @@ class Task:
 
 @runtime_checkable
 class Workers(Protocol):
-    """Sends requests to worlds. Awaiting raises EnvironmentFailure where a world raised, died or ran past its deadline."""
+    """Sends requests to worlds; all pools answer the same. A world's requests are answered in order, one at a time."""
 
-    def request(self, op: str, world: int, **arguments: Any) -> Awaitable[Any]: ...
+    def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
+        """The answer; EnvironmentFailure where the world raised, talked nonsense, died or took longer than `within` seconds."""
+        ...
+
+    def where(self, world: int) -> str:
+        """In words, where the world lives."""
+        ...
 
     async def start(self) -> None: ...
 
@@ -50,29 +55,48 @@ class World:
 
     _handles = itertools.count()
 
-    def __init__(self, workers: Workers, task: Task) -> None:
-        self._workers, self._task, self._handle = workers, task, next(World._handles)
+    def __init__(self, workers: Workers, task: Task, deadlines: Deadlines | None = None) -> None:
+        self.task, self.deadlines = task, deadlines or Deadlines()
+        self._workers, self._handle = workers, next(World._handles)
 
     async def reset(self) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        t = self._task
-        opening, info = await self._workers.request(
-            "reset", self._handle, name=importable(t.environment), options=t.options, seed=t.seed, reset_options=t.reset_options
+        t = self.task
+        opening, info = await self._request(
+            "reset", self.deadlines.turn, name=importable(t.environment), options=t.options, seed=t.seed, reset_options=t.reset_options
         )
         return _messages(opening), info
 
     async def step(self, action: Message) -> StepResult:
-        observation, *rest = await self._workers.request("step", self._handle, action=action.to_dict())
+        observation, *rest = await self._request("step", self.deadlines.turn, action=action.to_dict())
         return _messages(observation), *rest
 
     async def play(self, player: str, seed: int) -> list[tuple[str, StepResult]]:
         """The rest of the episode, by a scripted player of the environment."""
-        turns = await self._workers.request("play", self._handle, player=player, seed=seed)
+        turns = await self._request("play", self.deadlines.episode, player=player, seed=seed)
         return [(action, (_messages(observation), *rest)) for action, observation, *rest in turns]
 
-    async def close(self, keep: bool = True) -> None:
-        """Give the environment back; `keep=False` throws it away (it misbehaved)."""
-        with contextlib.suppress(EnvironmentFailure):
-            await self._workers.request("close", self._handle, keep=keep)
+    def close(self, keep: bool = True) -> None:
+        """Give the environment back, without waiting; `keep=False` throws it away (it misbehaved)."""
+        self._request("close", self.deadlines.turn, keep=keep).add_done_callback(forget)
+
+    def where(self) -> str:
+        return f"its world ({self._workers.where(self._handle)})"
+
+    def _request(self, op: str, within: float, **arguments: Any) -> "asyncio.Future[Any]":
+        return self._workers.request(op, self._handle, within, **arguments)
+
+
+def done(value: Any) -> "asyncio.Future[Any]":
+    """What need not be waited for."""
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+def forget(future: "asyncio.Future[Any]") -> None:
+    """A callback for what nobody waits for."""
+    if not future.cancelled():
+        future.exception()  # seen, so that nobody complains that it never was
 
 
 def _messages(wire: list[dict[str, Any]]) -> tuple[Message, ...]:
@@ -88,148 +112,116 @@ def importable(name: str) -> str:
     return f"{module}:{name}"
 
 
-def _value(reply: dict[str, Any]) -> Any:
+def settled(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None:
+    """Hand a worker's reply to whoever still waits for it. Raises KeyError where it is no reply."""
+    error: Exception | None = None
     if "user_error" in reply:
-        raise UserError(reply["user_error"])
-    if "failure" in reply:
-        raise EnvironmentFailure(reply["failure"])
-    return reply["value"]
+        error = UserError(reply["user_error"])
+    elif "failure" in reply:
+        error = EnvironmentFailure(reply["failure"], reply["kind"])
+    value = None if error else reply["value"]
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+class Lane:
+    """What one worker was asked and has not answered; the clock is on the request that it is at, and on no other."""
+
+    def __init__(self, late: Callable[[float], None], at: Callable[[], tuple[int, float]] | None = None) -> None:
+        """`late` is called with the deadline that the worker did not keep; `at` tells which request it is at and since when.
+
+        Without `at` it is the first, from when the one before was answered.
+        """
+        self._late, self._at = late, at
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count()
+        self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
+        self._began = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, within: float) -> "tuple[int, asyncio.Future[Any]]":
+        """A new request's number and the future of its answer."""
+        identity, future = next(self._ids), self._loop.create_future()
+        self._waiting[identity] = future, within
+        if len(self._waiting) == 1:
+            self._next()
+        return identity, future
+
+    def settle(self, replies: Sequence[dict[str, Any]]) -> None:
+        """Take replies. Raises KeyError, TypeError or ValueError where they are not those to the first requests."""
+        if not replies:
+            raise ValueError("this says nothing")
+        for identity, reply in zip(list(itertools.islice(self._waiting, len(replies))), replies, strict=True):
+            if reply["id"] != identity:
+                raise ValueError("this was not asked")
+            settled(self._waiting[identity][0], reply)
+            del self._waiting[identity]
+        if self._waiting:
+            self._next()
+
+    def fail(self, why: EnvironmentFailure, others: EnvironmentFailure) -> None:
+        """The worker is gone: `why` is what the request that it was at hears."""
+        if self._timer is not None:
+            self._timer.cancel()
+        guilty = self._now()[0] if self._waiting else None
+        lost, self._waiting, self._timer = self._waiting, {}, None
+        for identity, (future, _) in lost.items():
+            if not future.done():
+                future.set_exception(why if identity == guilty else others)
+
+    def _now(self) -> tuple[int, float]:
+        if self._at is not None and (at := self._at())[0] in self._waiting:
+            return at
+        return next(iter(self._waiting)), self._began
+
+    def _next(self) -> None:
+        """The worker turns to the first request now."""
+        self._began = self._loop.time()
+        self._arm(self._began + next(iter(self._waiting.values()))[1])
+
+    def _arm(self, when: float) -> None:
+        # One timer serves many requests: it fires now and then and looks, which is cheaper than one for each.
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._waiting:
+            identity, began = self._now()
+            seconds = self._waiting[identity][1]
+            if self._loop.time() < began + seconds:
+                self._arm(began + seconds)
+            else:
+                self._late(seconds)
 
 
 class InProcess:
-    """Worlds in this process: for people who debug, and for environments that other processes cannot import."""
+    """Worlds in this process: for people who debug. Nothing can cut a world short here: its deadline is looked at when it is done."""
 
-    def __init__(self) -> None:
-        self._worlds = Worlds()
+    def __init__(self, largest: int = LARGEST) -> None:
+        self._worlds, self._largest = Worlds(), largest
 
-    async def request(self, op: str, world: int, **arguments: Any) -> Any:
-        return _value(answer(self._worlds, {"id": 0, "op": op, "world": world, **arguments}))
+    def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
+        future, began = asyncio.get_running_loop().create_future(), time.monotonic()
+        # Through JSON and back, so that a world is told here what it would be told elsewhere.
+        reply = json.loads(answer(self._worlds, {"id": 0, "op": op, "world": world, **arguments}, self._largest))
+        if time.monotonic() - began > within:
+            future.set_exception(DeadlineExceeded(f"no answer from {self.where(world)} in {within:g} s"))
+        else:
+            settled(future, reply)
+        return future
+
+    def where(self, world: int) -> str:
+        return "this process"
 
     async def start(self) -> None: ...
 
-    async def stop(self) -> None: ...
-
-
-class _Process:
-    """One worker process. At most one batch of requests is on its way; what comes meanwhile goes with the next."""
-
-    def __init__(self, command: list[str], deadline: float) -> None:
-        self._command, self._deadline = command, deadline
-        self._ids = itertools.count()
-        self._next: list[dict[str, Any]] = []
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._sent: set[int] = set()
-        self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._flushing = False
-        self._late = False
-
-    async def start(self) -> None:
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**27, env=environment
-        )
-        self._sent, self._late = set(), False
-        self._reader = asyncio.create_task(self._read())
-
-    def request(self, **fields: Any) -> "asyncio.Future[Any]":
-        identity = next(self._ids)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[identity] = future
-        self._next.append({"id": identity, **fields})
-        if not self._flushing and not self._sent:
-            self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
-        return future
-
-    def _flush(self) -> None:
-        self._flushing = False
-        if not self._next or self._sent or self._starting:
-            return
-        if self._process is None:
-            self._starting = asyncio.create_task(self._restart())
-            return
-        assert self._process.stdin is not None
-        batch, self._next = self._next, []
-        self._sent = {request["id"] for request in batch}
-        self._process.stdin.write(json.dumps(batch).encode() + b"\n")
-        self._timer = asyncio.get_running_loop().call_later(self._deadline, self._expire)
-
-    async def _restart(self) -> None:
-        await self.start()
-        self._starting = None
-        self._flush()
-
-    def _expire(self) -> None:
-        self._late = True
-        assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-
-    async def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        # A worker that dies may leave half a line; what is no reply counts as a death too.
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            while line := await self._process.stdout.readline():
-                self._settle(json.loads(line))
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
-        if self._timer:
-            self._timer.cancel()
-        message = f"no answer from an environment worker in {self._deadline} s" if self._late else "an environment worker died"
-        error = DeadlineExceeded(message) if self._late else EnvironmentFailure(message)
-        lost, self._waiting, self._next, self._sent, self._process = self._waiting, {}, [], set(), None
-        for future in lost.values():
-            if not future.done():
-                future.set_exception(error)
-
-    def _settle(self, replies: list[dict[str, Any]]) -> None:
-        if self._timer is None or {reply["id"] for reply in replies} != self._sent:
-            raise ValueError("these are not the replies that were asked for")
-        self._timer.cancel()
-        self._sent = set()
-        for reply in replies:
-            future = self._waiting.pop(reply["id"])
-            if future.done():
-                continue
-            try:
-                future.set_result(_value(reply))
-            except Exception as error:
-                future.set_exception(error)
-        self._flush()
-
     async def stop(self) -> None:
-        for task in (self._reader, self._starting):
-            if task:
-                task.cancel()
-        if self._timer:
-            self._timer.cancel()
-        if self._process:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            transport = getattr(self._process, "_transport", None)
-            if transport:
-                transport.close()
-
-
-class Processes:
-    """Worlds in `count` processes of their own; a process that dies or is late is replaced and its requests fail."""
-
-    def __init__(self, count: int, deadline: float = 60.0, command: list[str] | None = None) -> None:
-        if count < 1:
-            raise UserError(f"workers need at least one process, not {count}; 0 in the config means this process")
-        self._processes = [_Process(command or [sys.executable, "-m", "agentrl_jax.worker"], deadline) for _ in range(count)]
-
-    def request(self, op: str, world: int, **arguments: Any) -> Awaitable[Any]:
-        return self._processes[world % len(self._processes)].request(op=op, world=world, **arguments)
-
-    async def start(self) -> None:
-        await asyncio.gather(*(process.start() for process in self._processes))
-
-    async def stop(self) -> None:
-        await asyncio.gather(*(process.stop() for process in self._processes))
+        self._worlds.stop()

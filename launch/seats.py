@@ -2,6 +2,7 @@
 
 import ast
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,7 @@ from agentrl_jax.evaluation import play_all
 from agentrl_jax.experiment import EnvironmentConfig
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.reporting import table_of
-from agentrl_jax.run import load_policy, make_agent, make_workers
-from agentrl_jax.runtime import Runtime
+from agentrl_jax.run import load_policy, make_agent, make_runtime
 from agentrl_jax.statistics import summarize
 from agentrl_jax.trajectories import Trajectory
 
@@ -52,14 +52,14 @@ def trajectories_of(
     if player is None and run_dir is None:
         raise UserError("say who plays: --player=expert, or --run_dir=runs/... for a trained policy")
     if player is not None:
-        with Runtime({}, {}, make_workers(environment)) as runtime:
+        with make_runtime(environment, say=complain) as runtime:
             return play_all(runtime, environment, episodes, seed, player)
     assert run_dir is not None
     experiment, tokenizer, policy, params = load_policy(run_dir, phase)
     world = make(environment.name, environment.options)
     agent = make_agent(experiment, tokenizer, world.context)
     engine = LocalEngine(policy, experiment.engine, params, text=tokenizer.decode)
-    with Runtime({"policy": engine}, {"policy": agent}, make_workers(environment)) as runtime:
+    with make_runtime(environment, {"policy": engine}, {"policy": agent}, complain) as runtime:
         return play_all(runtime, environment, episodes, seed, None, temperature)
 
 
@@ -109,6 +109,10 @@ def person(environment: EnvironmentConfig, seed: int | None) -> None:
         print("".join(m.text for m in observation), end="")
         total, turns, done = total + reward, turns + 1, terminated or truncated
     print(ending(total, info.get("success"), turns))
+
+
+def complain(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def ending(total: float, success: bool | None, turns: int) -> str:

@@ -185,7 +185,7 @@ def counted_compilations() -> Iterator[list[str]]:
 class ScriptedEngine:
     """Implements `Engine`: writes one text to every prompt, or nothing after `last` calls, and remembers what is held."""
 
-    rows = 4
+    places = 4
 
     def __init__(self, renderer: Renderer, text: str, last: int | None = None) -> None:
         self._action, self._last = renderer.action_ids(assistant(text)), last
@@ -193,7 +193,7 @@ class ScriptedEngine:
         self.prompts: list[np.ndarray] = []
         self.held: list[Call] = []
 
-    def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None) -> Future[Call]:
+    def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Sequence[Any] = ()) -> Future[Call]:
         full = self._last is not None and self.submitted >= self._last
         self.submitted += 1
         self.prompts.append(ids)
@@ -209,6 +209,6 @@ class ScriptedEngine:
         if call in self.held:
             self.held.remove(call)
 
-    def publish(self, params: Any, version: int) -> None: ...
+    def publish(self, params: Any, version: int, recompute: bool = False) -> None: ...
 
     def close(self) -> None: ...

@@ -14,9 +14,37 @@ import gymnasium
 import numpy as np
 
 from agentrl_jax.environment import Environment, Messages, Player
-from agentrl_jax.messages import user
+from agentrl_jax.messages import Message, user
 
 NAME = "naughty:Naughty-v0"
+LEAKED: list[bytearray] = []
+
+
+def _forged(**fields: Any) -> Message:
+    """A message that its own class would refuse, were types checked."""
+    message = user("?\n")
+    for name, value in fields.items():
+        object.__setattr__(message, name, value)
+    return message
+
+
+# What a step may return that is no step.
+NONSENSE: dict[str, Any] = {
+    "NaN": ((user("?\n"),), float("nan"), False, False, {}),
+    "infinite": ((user("?\n"),), float("inf"), False, False, {}),
+    "no part": ((user("?\n"),), 1.0, False, False, {"rewards": {"wit": float("nan")}}),
+    "no parts": ((user("?\n"),), 1.0, False, False, {"rewards": 1.0}),
+    "no message": ((), 1.0, False, False, {}),
+    "text": ("?\n", 1.0, False, False, {}),
+    "surrogate": ((user("\ud800"),), 1.0, False, False, {}),
+    "no role": ((_forged(role="king"),), 1.0, False, False, {}),
+    "no text": ((_forged(content=5),), 1.0, False, False, {}),
+    "no info": ((user("?\n"),), 1.0, False, False, None),
+    "no bool": ((user("?\n"),), 1.0, 0.5, False, {}),
+    "no success": ((user("?\n"),), 1.0, True, False, {"success": "yes"}),
+    "nothing": None,
+    "four": ((user("?\n"),), 1.0, False, False),
+}
 
 
 def _say_x(env: Environment, rng: np.random.Generator) -> str:
@@ -31,9 +59,9 @@ class Naughty(Environment):
 
     players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _say_x, "expert": _say_x})
 
-    def __init__(self, how: str = "", path: str = "", times: int = 1, render_mode: str | None = None) -> None:
+    def __init__(self, how: str = "", path: str = "", times: int = 1, children: str = "", render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        self.how, self.path, self.times, self.turn, self.number = how, path, times, 0, 0
+        self.how, self.path, self.times, self.turn, self.number, self.children = how, path, times, 0, 0, children
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         self.turn = 0
@@ -43,16 +71,23 @@ class Naughty(Environment):
             self.number = len(Path(self.path).read_text().splitlines())
         if self.how == "raise in reset" and self.number <= self.times:
             raise ValueError("no reset today")
-        return (user("begin\n"),), {}
+        return (() if self.how == "no opening" else (user("begin\n"),)), {}
 
     def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         self.turn += 1
         info: dict[str, Any] = {"world": id(self)}
-        if self.turn == 2 and (not self.path or self.number <= self.times):
+        if self.turn == 2 and self._now():
             self._misbehave(info)
         if self.turn == 3:
             info["success"] = True
         return (user(f"turn {self.turn}\n"),), 1.0, self.turn == 3, False, info
+
+    def step(self, action: Message | str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
+        real = super().step(action)
+        return NONSENSE[self.how] if self.how in NONSENSE and self.turn == 2 and self._now() else real
+
+    def _now(self) -> bool:
+        return not self.path or self.number <= self.times
 
     def _misbehave(self, info: dict[str, Any]) -> None:
         if self.how == "raise":
@@ -61,10 +96,27 @@ class Naughty(Environment):
             raise RuntimeError("\ud800 \x00 {} %s")
         if self.how == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "leave":
+            os._exit(3)
         if self.how == "exit":
             sys.exit(3)
+        if self.how == "leak":
+            while True:
+                LEAKED.append(bytearray(2**24))
+        if self.how == "chatter":
+            while True:
+                os.write(1, b"lorem ipsum " * 1000)
+        if self.how == "children":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            Path(self.children).write_text(str(child.pid))
+            time.sleep(600)
         if self.how == "sleep":
             time.sleep(600)
+        if self.how == "nap":
+            time.sleep(0.3)
+        if self.how == "nap and raise":
+            time.sleep(0.3)
+            raise ValueError("not again")
         if self.how == "print":
             print('[{"id": 0, "value": null}]', flush=True)
             os.write(1, b"not even JSON\n")
@@ -75,6 +127,11 @@ class Naughty(Environment):
             info["secret"] = object()
         if self.how == "huge":
             info["huge"] = "x" * 5_000_000
+        if self.how == "deep":
+            info["deep"] = deep = []
+            for _ in range(100_000):
+                deep.append([])
+                deep = deep[0]
         if self.how == "arrays":
             info |= {"array": np.arange(3), "number": np.float32(0.5), "flag": np.bool_(True)}
 

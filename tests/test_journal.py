@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from agentrl_jax import journal
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall, assistant, user
-from agentrl_jax.trajectories import Call, Sampling, Trajectory, Turn
+from agentrl_jax.trajectories import Call, Sampling, StopReason, Trajectory, Turn
 
 floats32 = st.floats(width=32, allow_nan=False)
 json_data = st.recursive(
@@ -100,7 +100,7 @@ def make_trajectory(draw: Any) -> Trajectory:
         seed=draw(st.integers()),
         agent=draw(st.text()),
         success=draw(st.sampled_from([None, True, False])),
-        stop_reason=draw(st.sampled_from(["terminated", "truncated", "context", "error"])),
+        stop_reason=draw(st.sampled_from(get_args(StopReason))),
         error=draw(st.none() | st.text()),
         parent=draw(st.none() | st.integers()),
         branch_turn=draw(st.none() | st.integers()),

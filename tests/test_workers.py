@@ -15,15 +15,18 @@ from hand_made import ScriptedEngine
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.context import FullHistory
+from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import assistant
 from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.processes import Processes
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.strategies import Independent, Scripted
+from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Group, Sampling, Trajectory
-from agentrl_jax.workers import InProcess, Processes, Task, Workers, World, importable
+from agentrl_jax.workers import InProcess, Task, Workers, World, importable
 
 MAZE = "agentrl_jax.envs:agentrl/MazePO-v0"
 WORDLE = "agentrl_jax.envs:agentrl/Wordle-v0"
@@ -33,14 +36,10 @@ def naughty_task(how: str, seed: int = 0, **options: Any) -> Task:
     return Task(naughty.NAME, seed, {"how": how, **options})
 
 
-def processes_of(runtime: Runtime) -> list[Any]:
+def pids(runtime: Runtime) -> list[int]:
     workers = runtime._workers
     assert isinstance(workers, Processes)
-    return workers._processes
-
-
-def pids(runtime: Runtime) -> list[int]:
-    return [process._process.pid for process in processes_of(runtime) if process._process is not None]
+    return [process.pid for process in workers._now.values() if process.pid is not None and not process.leaving]
 
 
 def alive(pid: int) -> bool:
@@ -58,25 +57,25 @@ def runtime() -> Iterator[Runtime]:
         yield runtime
 
 
-@pytest.fixture(params=["in process", "processes"])
+@pytest.fixture(params=["in process", "threads", "processes"])
 def anywhere(request: pytest.FixtureRequest, runtime: Runtime) -> Iterator[Runtime]:
     if request.param == "processes":
         yield runtime
     else:
-        with Runtime({}, {}, InProcess(), retries=0) as local:
+        with Runtime({}, {}, InProcess() if request.param == "in process" else Threads(1), retries=0) as local:
             yield local
 
 
-def play(runtime: Runtime, task: Task, turns: int = 3) -> list[Any]:
-    """What a world answers to so many actions."""
+def play(runtime: Runtime, task: Task, turns: int = 3, turn: float = 60.0) -> list[Any]:
+    """What a world answers to so many actions, each within `turn` seconds."""
 
     async def episode() -> list[Any]:
-        world = World(runtime._workers, task)
+        world = World(runtime._workers, task, Deadlines(turn))
         try:
             answers: list[Any] = [await world.reset()]
             return answers + [await world.step(assistant("x")) for _ in range(turns)]
         finally:
-            await world.close(keep=False)
+            world.close(keep=False)
 
     return runtime.run(episode())
 
@@ -92,9 +91,9 @@ def test_a_world_answers_the_same_wherever_it_lives(runtime: Runtime):
             for t in group.trajectories
         ]
 
-    with Runtime({}, {}, InProcess()) as local:
+    with Runtime({}, {}, InProcess()) as local, Runtime({}, {}, Threads(3)) as threads:
         here = everything(local)
-    assert len(here) == 48 and everything(runtime) == here
+        assert len(here) == 48 and everything(runtime) == here == everything(threads)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -110,7 +109,12 @@ def test_any_number_of_processes_answers_the_same(runtime: Runtime, count: int):
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("raise", "ValueError: the world is broken"), ("raise in reset", "no reset today"), ("raise strangely", "RuntimeError: \ud800")],
+    [
+        ("raise", "ValueError: the world is broken"),
+        ("raise in reset", "no reset today"),
+        ("raise strangely", "RuntimeError: \ud800"),
+        ("exit", "SystemExit: 3"),
+    ],
 )
 def test_a_world_that_raises_is_a_failure_that_says_why(anywhere: Runtime, how: str, words: str):
     with pytest.raises(EnvironmentFailure, match=words):
@@ -123,10 +127,11 @@ def test_a_world_that_is_stepped_after_its_end_is_a_failure(anywhere: Runtime):
         play(anywhere, naughty_task(""), turns=4)
 
 
-@pytest.mark.parametrize("how", ["die", "exit"])
-def test_a_worker_that_dies_fails_its_worlds_and_is_replaced(runtime: Runtime, how: str):
+@pytest.mark.parametrize(("how", "words"), [("die", "signal 9"), ("leave", "exit code 3")])
+def test_a_worker_that_dies_fails_its_world_and_is_replaced(runtime: Runtime, how: str, words: str):
+    play(runtime, naughty_task(""))
     (before,) = pids(runtime)
-    with pytest.raises(EnvironmentFailure, match="an environment worker died"):
+    with pytest.raises(EnvironmentFailure, match=rf"process 1, pid {before} died \({words}\)"):
         play(runtime, naughty_task(how))
     assert len(play(runtime, naughty_task(""))) == 4
     (after,) = pids(runtime)
@@ -153,18 +158,17 @@ def test_a_worker_killed_from_outside_is_replaced(runtime: Runtime):
 def test_an_answer_that_is_none_is_a_failure_and_no_endless_wait(answer: str):
     linger = 0 if answer.endswith("val") else 600
     script = f"import sys, time; sys.stdin.readline(); sys.stdout.write({answer!r}); sys.stdout.flush(); time.sleep({linger})"
-    workers = Processes(1, deadline=60.0, command=[sys.executable, "-c", script])
-    with Runtime({}, {}, workers) as runtime, pytest.raises(EnvironmentFailure, match="an environment worker died"):
+    workers = Processes(1, command=[sys.executable, "-c", script])
+    words = "died" if answer.endswith("val") else "answered what was not asked"
+    with Runtime({}, {}, workers) as runtime, pytest.raises(EnvironmentFailure, match=words):
         runtime.run(asyncio.wait_for(World(workers, naughty_task("")).reset(), 30))
 
 
 def test_a_deadline_is_kept_and_the_worker_replaced(runtime: Runtime):
     play(runtime, naughty_task(""))
-    (before,), (process,) = pids(runtime), processes_of(runtime)
-    process._deadline = 0.5
-    with pytest.raises(DeadlineExceeded, match=r"no answer from an environment worker in 0\.5 s"):
-        play(runtime, naughty_task("sleep"))
-    process._deadline = 60.0
+    (before,) = pids(runtime)
+    with pytest.raises(DeadlineExceeded, match=rf"no answer from process 1, pid {before} in 0\.5 s"):
+        play(runtime, naughty_task("sleep"), turn=0.5)
     assert len(play(runtime, naughty_task(""))) == 4
     assert not alive(before)
 
@@ -191,7 +195,7 @@ def test_info_that_is_no_plain_data_fails_its_own_world_alone(runtime: Runtime):
         return await asyncio.gather(*(world.step(assistant("x")) for world in worlds), return_exceptions=True)
 
     first, second, third = runtime.run(side_by_side())
-    assert isinstance(second, EnvironmentFailure) and "must be plain data, not object" in str(second)
+    assert isinstance(second, EnvironmentFailure) and "must be plain data (not object)" in str(second)
     assert first[0][0].text == third[0][0].text == "turn 2\n"
 
 
@@ -208,7 +212,7 @@ def test_info_that_is_no_plain_data_fails_its_own_world_alone(runtime: Runtime):
 def test_what_a_person_got_wrong_is_told_to_that_person(anywhere: Runtime, act: Callable[[Runtime], Any], words: str):
     with pytest.raises(UserError, match=words):
         act(anywhere)
-    assert anywhere.failures == 0 or anywhere.retries == 0
+    assert anywhere.failures.total == 0
 
 
 def test_one_wrong_task_among_many_stops_the_collection_cleanly():
@@ -228,7 +232,7 @@ def test_a_retry_has_a_fresh_world_and_is_counted(tmp_path: Path):
     task = naughty_task("raise", path=str(path), times=2)
     with Runtime({}, {}, InProcess(), retries=2) as runtime:
         (group,) = runtime.collect(Scripted("random"), [task], (0, 0))
-    assert runtime.failures == 2 and lines(path) == 3 and group.dropped == 0
+    assert runtime.failures.total == 2 and lines(path) == 3 and group.dropped == 0
     (trajectory,) = group.trajectories
     assert [turn.reward for turn in trajectory.turns] == [1.0, 1.0, 1.0] and trajectory.success
     assert len({turn.info["world"] for turn in trajectory.turns}) == 1
@@ -238,7 +242,7 @@ def test_a_retry_after_a_death_works_too(tmp_path: Path):
     path = tmp_path / "resets"
     with Runtime({}, {}, Processes(1), retries=1) as runtime:
         (group,) = runtime.collect(Scripted("random"), [naughty_task("die", path=str(path))], (0, 0))
-    assert runtime.failures == 1 and lines(path) == 2 and group.trajectories[0].total_reward == 3.0
+    assert runtime.failures.total == 1 and lines(path) == 2 and group.trajectories[0].total_reward == 3.0
 
 
 def test_an_episode_that_always_fails_is_dropped_and_never_scored(tmp_path: Path):
@@ -246,7 +250,7 @@ def test_an_episode_that_always_fails_is_dropped_and_never_scored(tmp_path: Path
     tasks = [naughty_task("raise", path=str(path), times=99), naughty_task("")]
     with Runtime({}, {}, InProcess(), retries=2) as runtime:
         bad, good = runtime.collect(Scripted("random", 2), tasks, (0, 0))
-    assert (bad.dropped, bad.trajectories) == (2, ()) and runtime.failures == 6 == lines(path)
+    assert (bad.dropped, bad.trajectories) == (2, ()) and runtime.failures.total == 6 == lines(path)
     assert good.dropped == 0 and [t.total_reward for t in good.trajectories] == [3.0, 3.0]
 
 
@@ -258,7 +262,7 @@ def test_a_group_goes_on_without_its_dropped_members_and_gives_back_every_row(tm
     path, engine = tmp_path / "resets", ScriptedEngine(RENDERER, "x")
     with Runtime({"policy": engine}, {"policy": AGENT}, InProcess(), retries=0) as runtime:
         (group,) = runtime.collect(Independent(4), [naughty_task("raise", path=str(path), times=3)], (0, 0))
-    assert isinstance(group, Group) and group.dropped == 3 == runtime.failures
+    assert isinstance(group, Group) and group.dropped == 3 == runtime.failures.total == runtime.failures.dropped
     (trajectory,) = group.trajectories
     assert trajectory.total_reward == 3.0 and [turn.action.text for turn in trajectory.turns] == ["x"] * 3
     # three worlds broke after their second action, one played to its end; nothing stays cached
@@ -307,8 +311,8 @@ def test_workers_need_a_process():
         Processes(0)
 
 
-def test_both_kinds_are_workers():
-    assert isinstance(InProcess(), Workers) and isinstance(Processes(1), Workers)
+def test_every_pool_is_workers():
+    assert all(isinstance(pool, Workers) for pool in (InProcess(), Threads(1), Processes(1)))
 
 
 def test_a_registered_name_says_where_it_can_be_imported_from():

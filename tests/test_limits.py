@@ -1,0 +1,100 @@
+"""Limits of a turn, an episode and a context: where an episode is cut, why, and that nothing is sampled after it."""
+
+import dataclasses
+from concurrent.futures import Future
+from typing import Any, get_args
+
+import naughty
+import numpy as np
+import pytest
+from hand_made import ScriptedEngine
+
+from agentrl_jax.context import FullHistory
+from agentrl_jax.episodes import Agent, Limits
+from agentrl_jax.errors import UserError
+from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.rendering import TextRenderer
+from agentrl_jax.run import describe_rollouts
+from agentrl_jax.runtime import Runtime
+from agentrl_jax.strategies import Independent
+from agentrl_jax.trajectories import Call, Group, Key, Sampling, StopReason, Trajectory
+from agentrl_jax.workers import InProcess, Task
+
+RENDERER = TextRenderer(byte_tokenizer())
+# The opening "begin\n" is 6 tokens, an action "abc\n" 4, an observation "turn 1\n" 7: prompts are 6, 17 and 28 tokens long.
+TEXT, OPENING, ACTION, REPLY = "abc", 6, 4, 7
+
+
+class Frugal(ScriptedEngine):
+    """Writes as much of its text as the budget allows."""
+
+    def __init__(self) -> None:
+        super().__init__(RENDERER, TEXT)
+        self.budgets: list[int] = []
+
+    def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Any = ()) -> "Future[Call]":
+        self.budgets.append(sampling.budget)
+        whole, self._action = self._action, self._action[: sampling.budget]
+        future = super().submit(ids, sampling, key, parent, images)
+        self._action = whole
+        return future
+
+
+def played(limits: Limits) -> tuple[Trajectory, Frugal]:
+    engine = Frugal()
+    agent = Agent("policy", RENDERER, FullHistory(), Sampling(budget=8), limits=limits)
+    with Runtime({"policy": engine}, {"policy": agent}, InProcess()) as runtime:
+        (group,) = runtime.collect(Independent(1), [Task(naughty.NAME, 0)], (0, 0))
+    assert engine.held == []
+    return group.trajectories[0], engine
+
+
+@pytest.mark.parametrize(
+    ("limits", "stop", "actions", "budgets"),
+    [
+        (Limits(), "terminated", ["abc", "abc", "abc"], [8, 8, 8]),
+        (Limits(turns=2), "turns", ["abc", "abc"], [8, 8]),
+        (Limits(turns=1), "turns", ["abc"], [8]),
+        (Limits(turns=3), "terminated", ["abc", "abc", "abc"], [8, 8, 8]),  # the world's own end comes first
+        (Limits(tokens=6), "tokens", ["abc", "ab"], [6, 2]),
+        (Limits(tokens=8), "tokens", ["abc", "abc"], [8, 4]),  # spent exactly: nothing is left for a third turn
+        (Limits(tokens=3), "tokens", ["abc"], [3]),
+        (Limits(tokens=12), "terminated", ["abc", "abc", "abc"], [8, 8, 4]),
+        (Limits(turns=2, tokens=6), "turns", ["abc", "ab"], [6, 2]),
+        (Limits(context=6), "context", [], []),
+        (Limits(context=8), "context", ["ab"], [2]),
+        (Limits(context=17), "context", ["abc"], [8]),
+        (Limits(context=20), "context", ["abc", "abc"], [8, 3]),
+        (Limits(context=40), "terminated", ["abc", "abc", "abc"], [8, 8, 8]),
+    ],
+)
+def test_where_an_episode_is_cut(limits: Limits, stop: str, actions: list[str], budgets: list[int]):
+    trajectory, engine = played(limits)
+    assert trajectory.stop_reason == stop and engine.budgets == budgets
+    assert [turn.action.text for turn in trajectory.turns] == actions
+    assert [turn.observation[0].text for turn in trajectory.turns] == [f"turn {i + 1}\n" for i in range(len(actions))]  # none is a ghost
+    assert [len(call.prompt) for call in trajectory.calls] == [OPENING + i * (ACTION + REPLY) for i in range(len(actions))]
+    assert trajectory.total_reward == len(actions) and trajectory.truncated == (stop != "terminated")
+    assert trajectory.success is (True if stop == "terminated" else None)
+    assert not any(turn.truncated for turn in trajectory.turns)
+
+
+def test_a_budget_does_not_change_how_else_a_call_is_sampled():
+    trajectory, _ = played(Limits(tokens=6))
+    first, second = (call.sampling for call in trajectory.calls)
+    assert dataclasses.replace(first, budget=2) == second and first.stop_ids == RENDERER.stop_ids
+
+
+@pytest.mark.parametrize("limits", [Limits(turns=-1), Limits(tokens=-1), Limits(context=-5)])
+def test_a_negative_limit_is_refused(limits: Limits):
+    with pytest.raises(UserError, match="limits must be positive"):
+        Agent("policy", RENDERER, FullHistory(), Sampling(), limits=limits)
+
+
+def test_the_metrics_say_why_episodes_stopped():
+    reasons = ["terminated", "terminated", "turns", "context"]
+    group = Group("task", tuple(Trajectory((), (), stop_reason=reason) for reason in reasons), dropped=3)  # type: ignore[arg-type]
+    metrics = describe_rollouts([group])
+    stopped = {name.rpartition("/")[2]: share for name, share in metrics.items() if name.startswith("rollout/stopped/")}
+    assert stopped == {**dict.fromkeys(get_args(StopReason), 0.0), "terminated": 0.5, "turns": 0.25, "context": 0.25}
+    assert metrics["rollout/dropped"] == 3.0
