@@ -30,19 +30,24 @@ class Burst:
 
 
 def prefill(
-    policy: Policy, params: Params, cache: Cache, tokens: Int[Array, "B C"], start: Int[Array, "B"], count: Int[Array, "B"],
-    images: tuple[Float[Array, "B C D"], Bool[Array, "B C"]] | None = None,
+    policy: Policy, params: Params, cache: Cache, rows: Int[Array, "B"], tokens: Int[Array, "B C"], start: Int[Array, "B"],
+    count: Int[Array, "B"], images: tuple[Float[Array, "B C D"], Bool[Array, "B C"]] | None = None,
 ) -> Cache:  # fmt: skip
-    """Write the keys and values of `count` tokens a row, from position `start` on; `images` stand in for some of their embeddings."""
+    """Write the keys and values of `count` tokens from position `start` on into some `rows` of the cache, or all of them in order.
+
+    A row past the end is none. `images` stand in for some of the tokens' embeddings.
+    """
     columns = jnp.arange(tokens.shape[1])[None]
     embeddings, embedded = images or (None, None)
     inputs = Inputs(
         tokens=tokens, positions=start[:, None] + columns, segment_ids=(columns < count[:, None]).astype(jnp.int32),
         embeddings=embeddings, embedded=embedded,
     )  # fmt: skip
-    out = policy.apply(params, inputs, cache).cache
+    everyone = len(rows) == cache.keys[0].shape[0]
+    some = cache if everyone else jax.tree.map(lambda x: x.at[rows].get(mode="clip"), cache)
+    out = policy.apply(params, inputs, some).cache
     assert out is not None
-    return out
+    return out if everyone else jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop", unique_indices=True), cache, out)
 
 
 def decode(
@@ -137,8 +142,11 @@ def move(cache: Cache, parked: Cache, source: Int[Array, "1 N"], target: Int[Arr
 class Programs:
     """The programs over a mesh: every part of its `data` axis has rows of its own and loops on its own.
 
-    prefill(params, cache, tokens, start, count[, images]) -> cache;  decode(params, cache, ints, floats, least, most) -> cache, Burst;
-    move(cache, parked, source, target, count) -> cache, parked;  one compilation for every span of the cache.
+    prefill(params, cache, rows, tokens, start, count, images) -> cache
+    decode(params, cache, ints, floats, least, most) -> cache, Burst
+    move(cache, parked, source, target, count) -> cache, parked
+
+    One compilation of the first two for every span of the cache.
     """
 
     prefill: Callable[..., Cache]
@@ -163,8 +171,8 @@ def compile_programs(policy: Policy, mesh: Mesh, cache: Cache, longest: int, alt
 
     return Programs(
         prefill=jax.jit(
-            per_part(functools.partial(prefill, policy), (whole, data, data, data, data, data), data),
-            in_shardings=(None, layout, rows, rows, rows, rows), out_shardings=layout, donate_argnums=1,
+            per_part(functools.partial(prefill, policy), (whole, data, data, data, data, data, data), data),
+            in_shardings=(None, layout, rows, rows, rows, rows, rows), out_shardings=layout, donate_argnums=1,
         ),
         decode=jax.jit(
             per_part(

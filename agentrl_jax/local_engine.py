@@ -17,7 +17,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.keys import key_data
 from agentrl_jax.places import Move, Place, Places, Request
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.resident import Resident
+from agentrl_jax.resident import WIDE, Resident
 from agentrl_jax.sampling import FEED, STOPS
 from agentrl_jax.sharding import MeshConfig, make_mesh
 from agentrl_jax.trajectories import Call, FinishReason, Key, Sampling
@@ -239,16 +239,28 @@ class LocalEngine:
         return next(span for span in self._spans if span >= min(longest, self._spans[-1]))
 
     def _prefill(self, params: Params) -> None:
-        """All but the last token of every prompt; what is left to the decode program when it is little."""
+        """All but the last token of every prompt; what is left to the decode program when it is little.
+
+        Which program works on a row follows from that row alone: others in its place could change its last bits.
+        """
         pending = [(i, row, request) for i, row, request in self._places.working if request.length - 1 - row.cached > FEED]
+        narrow = WIDE // 2 * self.config.chunk
+        self._prefill_by(params, [x for x in pending if x[2].length - 1 - x[1].cached <= narrow], self.config.chunk, False)
+        self._prefill_by(params, [x for x in pending if x[2].length - 1 - x[1].cached > narrow], WIDE * self.config.chunk, True)
+
+    def _prefill_by(self, params: Params, pending: list[tuple[int, Place, Request]], chunk: int, wide: bool) -> None:
         while pending:
-            span = self._span(max(min(row.cached + self.config.chunk, request.length - 1) for _, row, request in pending))
-            self._counts["prefill_tokens"] += self._resident.prefill(
-                params, span, [(i, row.cached, request) for i, row, request in pending]
-            )
+            now = pending
+            if wide:  # the program has room for some rows of each part
+                room = self._resident.wide_rows
+                parts = [[x for x in pending if x[1].part == part][:room] for part in range(self._resident.parts)]
+                now = [x for part in parts for x in part]
+            span = self._span(max(min(row.cached + chunk, request.length - 1) for _, row, request in now))
+            pieces = [(i, row.cached, request) for i, row, request in now]
+            self._counts["prefill_tokens"] += self._resident.prefill(params, span, pieces, wide)
             self._counts["prefills"] += 1
-            for _, row, request in pending:
-                row.cached = min(row.cached + self.config.chunk, request.length - 1)
+            for _, row, request in now:
+                row.cached = min(row.cached + chunk, request.length - 1)
             pending = [(i, row, request) for i, row, request in pending if row.cached < request.length - 1]
 
     def _decode(self, params: Params, version: int) -> None:

@@ -14,6 +14,8 @@ from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.sampling import Board
 from agentrl_jax.sharding import shards, weight_shardings
 
+WIDE = 4  # times the chunk: the tokens of a row that the wide prefill program takes
+
 
 class Resident:
     """Rows, and parked ones, of `positions` each; `chunk` tokens a row are prefilled at once and at most `longest` decoded."""
@@ -23,6 +25,7 @@ class Resident:
     ) -> None:
         self.rows, self.chunk, self.longest, self._mesh = rows, chunk, longest, mesh
         self.parts = shards(mesh, ("data",))
+        self.wide_rows = -(-rows // (WIDE * self.parts))  # so that both prefill programs do about the same work
         shapes = [jax.eval_shape(lambda n=n: policy.init_cache(n, positions)) for n in (rows, parked)]
         layout = cache_sharding(mesh, shapes[0])
         self._cache, self._parked = (jax.jit(lambda s=s: _zeros(s), out_shardings=layout)() for s in shapes)
@@ -37,22 +40,33 @@ class Resident:
         """A copy of the weights on the engine's own devices: one place, so that programs compiled once always fit."""
         return jax.block_until_ready(self._copy(jax.device_put(params, weight_shardings(self._mesh, self._axes, params))))
 
-    def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]]) -> int:
-        """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many."""
-        tokens = np.zeros((self.rows, self.chunk), np.int32)
-        start, count = np.zeros(self.rows, np.int32), np.zeros(self.rows, np.int32)
+    def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]], wide: bool = False) -> int:
+        """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many.
+
+        The program for all rows takes `chunk` tokens of each; the wide one more, of as many rows a part as `wide_rows`.
+        """
+        chunk, n = (WIDE * self.chunk, self.wide_rows) if wide else (self.chunk, self.rows // self.parts)
+        tokens = np.zeros((self.parts * n, chunk), np.int32)
+        start, count = np.zeros(len(tokens), np.int32), np.zeros(len(tokens), np.int32)
+        where = self.rows + np.arange(len(tokens), dtype=np.int32) if wide else np.arange(len(tokens), dtype=np.int32)
         embeddings, embedded = np.zeros((*tokens.shape, self.width), np.float32), np.zeros(tokens.shape, bool)
+        taken = [0] * self.parts
         for row, cached, request in pieces:
-            piece = request.piece(cached, min(cached + self.chunk, request.length - 1))
-            tokens[row, : len(piece)], start[row], count[row] = piece, cached, len(piece)
+            part, index = divmod(row, self.rows // self.parts)
+            at = part * n + taken[part] if wide else row
+            taken[part] += 1
+            if wide:
+                where[at] = index
+            piece = request.piece(cached, min(cached + chunk, request.length - 1))
+            tokens[at, : len(piece)], start[at], count[at] = piece, cached, len(piece)
             for image in request.images:
                 first, last = max(image.start, cached), min(image.start + len(image.embeddings), cached + len(piece))
                 if first < last:
-                    embeddings[row, first - cached : last - cached] = image.embeddings[first - image.start : last - image.start]
-                    embedded[row, first - cached : last - cached] = True
+                    embeddings[at, first - cached : last - cached] = image.embeddings[first - image.start : last - image.start]
+                    embedded[at, first - cached : last - cached] = True
         cache = dataclasses.replace(self._cache, span=span)
         images = (embeddings, embedded) if self.width else None
-        self._cache = self._programs.prefill(params, cache, tokens, start, count, images)
+        self._cache = self._programs.prefill(params, cache, where, tokens, start, count, images)
         return int(count.sum())
 
     def decode(self, params: Params, span: int, least: int, most: int) -> Burst:
@@ -78,6 +92,7 @@ class Resident:
         nowhere = np.zeros((self.parts, self.rows), np.int32)
         for span in spans:
             self.prefill(params, span, [])
+            self.prefill(params, span, [], wide=True)
             self.decode(params, span, 0, 0)
             self._cache, self._parked = self._programs.move(self._cache, self._parked, nowhere, nowhere, np.int32(0))
 
