@@ -1,0 +1,47 @@
+"""Measure: agentrl-bench sampling|agentic|latency|cost [--flags]; prints one JSON line.
+
+agentrl-bench sampling                                              ours alone
+agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
+agentrl-bench latency --help                                        the flags of a bench
+"""
+
+import json
+import sys
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import command
+
+
+def benches() -> dict[str, type]:
+    """Each is a dataclass of its flags with a method `run`."""
+    from agentrl_jax.launch.benches.agentic import Agentic
+    from agentrl_jax.launch.benches.cost import Cost
+    from agentrl_jax.launch.benches.latency import Latency
+    from agentrl_jax.launch.benches.sampling import Sampling
+
+    return {"sampling": Sampling, "agentic": Agentic, "latency": Latency, "cost": Cost}
+
+
+def bench(name: str, known: dict[str, type]) -> None:
+    from agentrl_jax.launch.benches import options
+
+    if name not in known:
+        raise UserError(f"say what to measure: agentrl-bench {'|'.join(known)}" + (f", not {name!r}" if name else ""))
+    print(json.dumps(options.read(known[name]).run()))
+
+
+def main() -> None:
+    from agentrl_jax.launch.benches import options
+
+    program, *rest = sys.argv
+    name = rest.pop(0) if rest and not rest[0].startswith("-") else ""
+    known = benches()
+    if name in known:
+        options.declare(known[name])
+    elif name:
+        rest = []  # its flags cannot be known: the name is what is wrong
+    sys.exit(command.run(lambda: bench(name, known), [program, *rest]))
+
+
+if __name__ == "__main__":
+    main()
