@@ -174,6 +174,8 @@ def _from_call(call: Call, written: list[int]) -> dict[str, Any]:
         "sampler_logp": _digits(call.sampler_logp),
         "version": call.version,
         "entropy": None if call.entropy is None else _digits(call.entropy),
+        "alternatives": call.alternatives,
+        "alternative_logp": None if call.alternative_logp is None else [_digits(row) for row in call.alternative_logp],
         "sampling": vars(call.sampling),
         "finish_reason": call.finish_reason,
         "source": call.source,
@@ -224,6 +226,8 @@ def _to_call(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
         source=data["source"],
         key=tuple(data["key"]),
         entropy=None if data["entropy"] is None else _floats(data["entropy"]),
+        alternatives=None if data["alternatives"] is None else np.asarray(data["alternatives"], np.int32),
+        alternative_logp=None if data["alternative_logp"] is None else np.stack([_floats(row) for row in data["alternative_logp"]]),
         image_spans=tuple((start, end) for start, end in data["image_spans"]),
         parent=parent,
     )
