@@ -19,6 +19,8 @@ from agentrl_jax.workers import Lane, done, forget
 PATIENCE = 0.005  # seconds that a request waits for company
 PRINTED = 2**20  # bytes that a world may print while it is at work on one request
 
+_JSON = json.JSONEncoder(check_circular=False)
+
 
 class _Process(asyncio.SubprocessProtocol):
     """One worker process, from its start to its death. What is asked in one turn of the event loop goes as one line."""
@@ -32,7 +34,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._file.truncate(16)
         self._note = memoryview(mmap.mmap(self._file.fileno(), 16)).cast("q")
         self._note[0] = -1
-        self._lane = Lane(lambda seconds: self.kill(DeadlineExceeded(f"no answer from {self.name} in {seconds:g} s")), self._at)
+        self.lane = Lane(lambda seconds: self.kill(DeadlineExceeded(f"no answer from {self.name} in {seconds:g} s")), self._at)
         self._unsent: list[dict[str, Any]] = []
         self._sent = 0  # requests on their way
         self._flushing: asyncio.Handle | None = None
@@ -71,9 +73,9 @@ class _Process(asyncio.SubprocessProtocol):
     def _at(self) -> tuple[int, float]:
         return self._note[0], self._note[1] / 1e9
 
-    def request(self, within: float, **fields: Any) -> "asyncio.Future[Any]":
-        identity, future = self._lane.add(within)
-        self._unsent.append({"id": identity, **fields})
+    def request(self, within: float, world: int, **fields: Any) -> "asyncio.Future[Any]":
+        identity, future = self.lane.add(within, world)
+        self._unsent.append({"id": identity, "world": world, **fields})
         if self._flushing is None:
             # While it is at work more may come to go along, but quick worlds must not wait for the slow one of a batch.
             self._flushing = self._loop.call_later(PATIENCE, self._flush) if self._sent else self._loop.call_soon(self._flush)
@@ -86,7 +88,7 @@ class _Process(asyncio.SubprocessProtocol):
             self._flushing.cancel()
         batch, self._unsent, self._flushing = self._unsent, [], None
         self._sent += len(batch)
-        self._stdin.write(json.dumps(batch).encode() + b"\n")
+        self._stdin.write(_JSON.encode(batch).encode() + b"\n")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.SubprocessTransport, transport)
@@ -110,7 +112,7 @@ class _Process(asyncio.SubprocessProtocol):
         try:
             for line in lines:
                 replies = json.loads(line)
-                self._lane.settle(replies)
+                self.lane.settle(replies)
                 self._sent -= len(replies)
                 if any(reply.get("kind") == "memory" for reply in replies):  # and leaves
                     self.kill(EnvironmentFailure(f"{self.name} was replaced: it had run out of memory", "lost"))
@@ -161,7 +163,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def _end(self, why: EnvironmentFailure) -> None:
         self.leaving = True
-        self._lane.fail(why, EnvironmentFailure(f"{self.name} was replaced while it was at work on another world", "lost"))
+        self.lane.fail(why, EnvironmentFailure(f"{self.name} was replaced while it was at work on another world", "lost"))
         if self._transport is not None:
             self._transport.close()
 
@@ -192,27 +194,28 @@ class Processes:
         self._all: set[_Process] = set()
 
     def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
-        if op == "close" and self._missing(world % self._count):
-            return done(None)
-        return self._process(world % self._count).request(within, op=op, world=world, **arguments)
+        process = self._now.get(world % self._count)
+        if process is None or process.leaving:
+            if op == "close":
+                return done(None)
+            process = self._fresh(world % self._count)
+        return process.request(within, op=op, world=world, **arguments)
 
     def where(self, world: int) -> str:
         process = self._now.get(world % self._count)
-        return f"process {world % self._count + 1}" if process is None else process.name
+        if process is None:
+            return f"process {world % self._count + 1}"
+        return process.name + (", busy with another one" if process.lane.busy_elsewhere(world) else "")
 
-    def _missing(self, i: int) -> bool:
-        return i not in self._now or self._now[i].leaving
-
-    def _process(self, i: int) -> _Process:
-        if self._missing(i):
-            self._all = {process for process in self._all if not process.exited}
-            self._now[i] = _Process(i + 1, self._command, self._environment, self._largest)
-            self._all.add(self._now[i])
+    def _fresh(self, i: int) -> _Process:
+        self._all = {process for process in self._all if not process.exited}
+        self._now[i] = _Process(i + 1, self._command, self._environment, self._largest)
+        self._all.add(self._now[i])
         return self._now[i]
 
     async def start(self) -> None:
         try:
-            await asyncio.gather(*(self._process(i).starting for i in range(self._count)))
+            await asyncio.gather(*(self._fresh(i).starting for i in range(self._count)))
         except OSError as error:
             raise UserError(f"the worker {self._command[0]} cannot be started ({error.strerror}): name a python") from error
 

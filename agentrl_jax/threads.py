@@ -22,19 +22,24 @@ class _Thread:
         self.name, self._largest = name, largest
         self.leaving = False
         self._loop = asyncio.get_running_loop()
-        self._lane = Lane(self._abandon)
+        self._at = (-1, 0.0)
+        self.lane = Lane(self._abandon, lambda: self._at)
         self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"worlds of {name}", daemon=True)
         self._thread.start()
 
-    def request(self, within: float, **fields: Any) -> "asyncio.Future[Any]":
-        identity, future = self._lane.add(within)
-        self._requests.put({"id": identity, **fields})
+    def request(self, within: float, world: int, **fields: Any) -> "asyncio.Future[Any]":
+        identity, future = self.lane.add(within, world)
+        self._requests.put({"id": identity, "world": world, **fields})
         return future
 
     def _serve(self) -> None:
-        worlds = Worlds()
+        def tick() -> None:
+            self._at = self._at[0], time.monotonic()
+
+        worlds = Worlds(tick)
         while (request := self._requests.get()) is not None and not self.leaving:
+            self._at = request["id"], time.monotonic()
             reply = json.loads(answer(worlds, request, self._largest))
             with contextlib.suppress(RuntimeError):  # the loop may have been closed meanwhile
                 self._loop.call_soon_threadsafe(self._settle, reply)
@@ -42,12 +47,12 @@ class _Thread:
 
     def _settle(self, reply: dict[str, Any]) -> None:
         if not self.leaving:
-            self._lane.settle([reply])
+            self.lane.settle([reply])
 
     def _abandon(self, seconds: float) -> None:
         """A thread cannot be killed: it is left alone with what it is at, and leaves when that ends."""
         late, lost = f"no answer from {self.name} in {seconds:g} s", f"{self.name} was abandoned: another of its worlds was late"
-        self._lane.fail(DeadlineExceeded(late), EnvironmentFailure(lost, "lost"))
+        self.lane.fail(DeadlineExceeded(late), EnvironmentFailure(lost, "lost"))
         self.leave()
 
     def leave(self) -> None:
@@ -72,11 +77,13 @@ class Threads:
         if thread is None or thread.leaving:
             if op == "close":
                 return done(None)
-            thread = self._threads[world % self._count] = _Thread(self.where(world), self._largest)
+            thread = self._threads[world % self._count] = _Thread(f"thread {world % self._count + 1}", self._largest)
         return thread.request(within, op=op, world=world, **arguments)
 
     def where(self, world: int) -> str:
-        return f"thread {world % self._count + 1}"
+        thread = self._threads.get(world % self._count)
+        busy = thread is not None and thread.lane.busy_elsewhere(world)
+        return f"thread {world % self._count + 1}" + (", busy with another one" if busy else "")
 
     async def start(self) -> None: ...
 

@@ -50,16 +50,18 @@ class Watchdog:
 
     def look(self) -> None:
         """Tell of the waits that are due now."""
-        now, due = time.monotonic(), {}
+        now, long = time.monotonic(), {}
         for wait in list(self._waits.values()):
-            age = now - wait.since
-            if age >= wait.due:
-                while wait.due <= age:
-                    wait.due *= 2
-                due.setdefault(wait.target(), []).append(wait)
-        for waits in due.values():
-            others = f"; so do {len(waits) - 1} more" if len(waits) > 1 else ""
-            self._say(f"{min(waits, key=lambda wait: wait.since)}{others}")
+            if now - wait.since >= self._patience:
+                long.setdefault(wait.target(), []).append(wait)
+        for waits in long.values():
+            oldest = min(waits, key=lambda wait: wait.since)
+            age = now - oldest.since
+            if age >= oldest.due:
+                others = f"; so do {len(waits) - 1} more" if len(waits) > 1 else ""
+                self._say(f"{oldest}{others}")
+                for wait in waits:
+                    wait.due = now - wait.since + age
 
     def close(self) -> None:
         self._stop.set()

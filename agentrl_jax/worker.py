@@ -13,18 +13,19 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
 from agentrl_jax.environment import Environment, make
-from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, Role
 
 LARGEST = 64 * 2**20
 OUT_OF_MEMORY = '"kind": "memory"}'
 FLUSH_NS = 5_000_000  # quick answers travel together, none waits for the rest of its batch longer than about this
+_BOOLS, _NUMBERS = (bool, np.bool_), (float, int, np.number)
 _ROLES = frozenset(get_args(Role))
 
 
@@ -35,13 +36,16 @@ def nonsense(sentence: str) -> EnvironmentFailure:
 class Worlds:
     """The environments of one worker, by handle."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick: Callable[[], None]) -> None:
+        """`tick` is called whenever a world comes to a turn of an episode that is played here whole."""
+        self._tick = tick
         self._open: dict[int, Environment] = {}
         self._spare: dict[str, list[Environment]] = {}
         self._names: dict[int, str] = {}
+        self._operations = {"reset": self.reset, "step": self.step, "play": self.play, "close": self.close}
 
     def handle(self, op: str, **arguments: Any) -> Any:
-        return {"reset": self.reset, "step": self.step, "play": self.play, "close": self.close}[op](**arguments)
+        return self._operations[op](**arguments)
 
     def reset(self, world: int, name: str, options: dict[str, Any], seed: int, reset_options: dict[str, Any] | None) -> Any:
         key = json.dumps([name, options], sort_keys=True)
@@ -53,13 +57,16 @@ class Worlds:
     def step(self, world: int, action: dict[str, Any]) -> Any:
         return checked_step(self._of(world).step(Message.from_dict(action)))
 
-    def play(self, world: int, player: str, seed: int) -> Any:
+    def play(self, world: int, player: str, seed: int, seconds: float) -> Any:
         """A whole episode by a scripted player, from a world that was just reset."""
         env = self._of(world)
         if player not in env.players:
             raise UserError(f"{type(env).__name__} has no player {player!r}; it has {', '.join(env.players)}")
-        random, turns, done = np.random.default_rng(seed), [], False
+        random, turns, done, until = np.random.default_rng(seed), [], False, time.monotonic() + seconds
         while not done:
+            self._tick()
+            if time.monotonic() > until:
+                raise DeadlineExceeded(f"the player {player!r} was not done after {seconds:g} s and {len(turns):,} turns")
             action = env.players[player](env, random)
             _, _, terminated, truncated, _ = step = checked_step(env.step(action))
             turns.append((action, *step))
@@ -103,7 +110,7 @@ def checked_step(returned: Any) -> tuple[list[dict[str, Any]], float, bool, bool
     if not isinstance(returned, tuple) or len(returned) != 5:
         raise nonsense("step must return (messages, reward, terminated, truncated, info)")
     observation, reward, terminated, truncated, info = returned
-    if not isinstance(terminated, bool | np.bool_) or not isinstance(truncated, bool | np.bool_):
+    if not isinstance(terminated, _BOOLS) or not isinstance(truncated, _BOOLS):
         raise nonsense(f"terminated and truncated must be bools, not {terminated!r:.50} and {truncated!r:.50}")
     if not observation and not (terminated or truncated):
         raise nonsense("step must return at least one message unless the episode is over: there is nothing to answer")
@@ -111,7 +118,7 @@ def checked_step(returned: Any) -> tuple[list[dict[str, Any]], float, bool, bool
 
 
 def _checked_reward(reward: Any) -> float:
-    if not isinstance(reward, int | float | np.number) or not math.isfinite(reward):
+    if not isinstance(reward, _NUMBERS) or not math.isfinite(reward):
         raise nonsense(f"a reward must be a finite number, not {reward!r:.50}")
     return float(reward)
 
@@ -120,11 +127,11 @@ def _checked_info(info: Any) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise nonsense(f"info must be a dict, not {info!r:.50}")
     parts, success = info.get("rewards", {}), info.get("success")
-    if not isinstance(parts, Mapping):
-        raise nonsense(f"info['rewards'] must map names to numbers, not be {parts!r:.50}")
+    if not isinstance(parts, dict):
+        raise nonsense(f"info['rewards'] must be a dict of numbers, not {parts!r:.50}")
     for reward in parts.values():
         _checked_reward(reward)
-    if not (success is None or isinstance(success, bool | np.bool_)):
+    if not (success is None or isinstance(success, _BOOLS)):
         raise nonsense(f"info['success'] must be a bool or None, not {success!r:.50}")
     return info
 
@@ -173,7 +180,7 @@ def _plain(x: Any) -> Any:
     raise TypeError(f"not {type(x).__name__}")
 
 
-_JSON = json.JSONEncoder(default=_plain)
+_JSON = json.JSONEncoder(default=_plain, check_circular=False)  # a circle ends in a RecursionError
 
 
 def main(memory: int, largest: int, at: int) -> None:
@@ -187,7 +194,11 @@ def main(memory: int, largest: int, at: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     note = memoryview(mmap.mmap(at, 16)).cast("q")
-    worlds = Worlds()
+
+    def tick() -> None:
+        note[1] = time.monotonic_ns()
+
+    worlds = Worlds(tick)
     for line in requests:
         ready, flushed = [], time.monotonic_ns()
         for request in json.loads(line):

@@ -38,7 +38,7 @@ class Workers(Protocol):
     """Sends requests to worlds; all pools answer the same. A world's requests are answered in order, one at a time."""
 
     def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
-        """The answer; EnvironmentFailure where the world raised, talked nonsense, died or took longer than `within` seconds."""
+        """The answer; EnvironmentFailure where the world raised, talked nonsense, died or took longer than `within` seconds a turn."""
         ...
 
     def where(self, world: int) -> str:
@@ -61,29 +61,34 @@ class World:
 
     async def reset(self) -> tuple[tuple[Message, ...], dict[str, Any]]:
         t = self.task
-        opening, info = await self._request(
-            "reset", self.deadlines.turn, name=importable(t.environment), options=t.options, seed=t.seed, reset_options=t.reset_options
+        opening, info = await self._workers.request(
+            "reset",
+            self._handle,
+            self.deadlines.turn,
+            name=importable(t.environment),
+            options=t.options,
+            seed=t.seed,
+            reset_options=t.reset_options,
         )
         return _messages(opening), info
 
     async def step(self, action: Message) -> StepResult:
-        observation, *rest = await self._request("step", self.deadlines.turn, action=action.to_dict())
+        observation, *rest = await self._workers.request("step", self._handle, self.deadlines.turn, action=action.to_dict())
         return _messages(observation), *rest
 
     async def play(self, player: str, seed: int) -> list[tuple[str, StepResult]]:
         """The rest of the episode, by a scripted player of the environment."""
-        turns = await self._request("play", self.deadlines.episode, player=player, seed=seed)
+        turns = await self._workers.request(
+            "play", self._handle, self.deadlines.turn, player=player, seed=seed, seconds=self.deadlines.episode
+        )
         return [(action, (_messages(observation), *rest)) for action, observation, *rest in turns]
 
     def close(self, keep: bool = True) -> None:
         """Give the environment back, without waiting; `keep=False` throws it away (it misbehaved)."""
-        self._request("close", self.deadlines.turn, keep=keep).add_done_callback(forget)
+        self._workers.request("close", self._handle, self.deadlines.turn, keep=keep).add_done_callback(forget)
 
     def where(self) -> str:
         return f"its world ({self._workers.where(self._handle)})"
-
-    def _request(self, op: str, within: float, **arguments: Any) -> "asyncio.Future[Any]":
-        return self._workers.request(op, self._handle, within, **arguments)
 
 
 def done(value: Any) -> "asyncio.Future[Any]":
@@ -114,39 +119,32 @@ def importable(name: str) -> str:
 
 def settled(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None:
     """Hand a worker's reply to whoever still waits for it. Raises KeyError where it is no reply."""
-    error: Exception | None = None
-    if "user_error" in reply:
-        error = UserError(reply["user_error"])
-    elif "failure" in reply:
-        error = EnvironmentFailure(reply["failure"], reply["kind"])
-    value = None if error else reply["value"]
-    if future.done():
+    if "value" in reply:
+        if not future.done():
+            future.set_result(reply["value"])
         return
-    if error is not None:
+    user = "user_error" in reply
+    error = UserError(reply["user_error"]) if user else EnvironmentFailure(reply["failure"], reply["kind"])
+    if not future.done():
         future.set_exception(error)
-    else:
-        future.set_result(value)
 
 
 class Lane:
     """What one worker was asked and has not answered; the clock is on the request that it is at, and on no other."""
 
-    def __init__(self, late: Callable[[float], None], at: Callable[[], tuple[int, float]] | None = None) -> None:
-        """`late` is called with the deadline that the worker did not keep; `at` tells which request it is at and since when.
-
-        Without `at` it is the first, from when the one before was answered.
-        """
+    def __init__(self, late: Callable[[float], None], at: Callable[[], tuple[int, float]]) -> None:
+        """`late` is called with the deadline that the worker did not keep; `at` tells which request it is at and since when."""
         self._late, self._at = late, at
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count()
-        self._waiting: dict[int, tuple[asyncio.Future[Any], float]] = {}
+        self._waiting: dict[int, tuple[asyncio.Future[Any], float, int]] = {}
         self._began = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, within: float) -> "tuple[int, asyncio.Future[Any]]":
+    def add(self, within: float, world: int) -> "tuple[int, asyncio.Future[Any]]":
         """A new request's number and the future of its answer."""
         identity, future = next(self._ids), self._loop.create_future()
-        self._waiting[identity] = future, within
+        self._waiting[identity] = future, within, world
         if len(self._waiting) == 1:
             self._next()
         return identity, future
@@ -169,14 +167,18 @@ class Lane:
             self._timer.cancel()
         guilty = self._now()[0] if self._waiting else None
         lost, self._waiting, self._timer = self._waiting, {}, None
-        for identity, (future, _) in lost.items():
+        for identity, (future, _, _) in lost.items():
             if not future.done():
                 future.set_exception(why if identity == guilty else others)
 
+    def busy_elsewhere(self, world: int) -> bool:
+        """Whether the worker is at work, but on another world; other threads may ask too."""
+        request = self._waiting.get(self._at()[0])
+        return request is not None and request[2] != world
+
     def _now(self) -> tuple[int, float]:
-        if self._at is not None and (at := self._at())[0] in self._waiting:
-            return at
-        return next(iter(self._waiting)), self._began
+        at = self._at()
+        return at if at[0] in self._waiting else (next(iter(self._waiting)), self._began)
 
     def _next(self) -> None:
         """The worker turns to the first request now."""
@@ -206,17 +208,24 @@ class InProcess:
     """Worlds in this process: for people who debug. Nothing can cut a world short here: its deadline is looked at when it is done."""
 
     def __init__(self, largest: int = LARGEST) -> None:
-        self._worlds, self._largest = Worlds(), largest
+        self._worlds, self._largest = Worlds(self._tick), largest
+        self._since, self._slowest = 0.0, 0.0
 
     def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
-        future, began = asyncio.get_running_loop().create_future(), time.monotonic()
+        future = asyncio.get_running_loop().create_future()
+        self._since, self._slowest = time.monotonic(), 0.0
         # Through JSON and back, so that a world is told here what it would be told elsewhere.
         reply = json.loads(answer(self._worlds, {"id": 0, "op": op, "world": world, **arguments}, self._largest))
-        if time.monotonic() - began > within:
+        self._tick()
+        if self._slowest > within:
             future.set_exception(DeadlineExceeded(f"no answer from {self.where(world)} in {within:g} s"))
         else:
             settled(future, reply)
         return future
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._since, self._slowest = now, max(self._slowest, now - self._since)
 
     def where(self, world: int) -> str:
         return "this process"

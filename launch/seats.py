@@ -26,7 +26,8 @@ def environment_of(name: str, options: Sequence[str], run_dir: str, workers: int
     if not name and not run_dir:
         raise UserError("say which environment with --environment=agentrl/Wordle-v0, or which run with --run_dir=runs/...")
     config = EnvironmentConfig(name) if name else configfile.load(Path(run_dir)).environment
-    config.workers = workers
+    # What the run says of its workers stays true, and some of it needs at least one.
+    config.workers = workers or int(config.threads or config.interpreter != "" or config.memory_mb > 0)
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:

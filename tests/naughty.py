@@ -80,7 +80,7 @@ class Naughty(Environment):
             self._misbehave(info)
         if self.turn == 3:
             info["success"] = True
-        return (user(f"turn {self.turn}\n"),), 1.0, self.turn == 3, False, info
+        return (user(f"turn {self.turn}\n"),), 1.0, self.turn == 3 and self.how != "endless", False, info
 
     def step(self, action: Message | str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         real = super().step(action)

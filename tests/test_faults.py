@@ -150,7 +150,7 @@ def test_a_worker_killed_in_the_middle_of_a_turn(tmp_path: Path):
         while not path.exists():
             time.sleep(0.01)
         time.sleep(0.2)
-        os.kill(int(workers.where(0).rpartition(" ")[2]), signal.SIGKILL)
+        os.kill(workers._now[0].pid or 0, signal.SIGKILL)
 
     with Runtime({"policy": ScriptedEngine(RENDERER, "x")}, {"policy": AGENT}, workers, 1) as runtime:
         killer = threading.Thread(target=kill)
