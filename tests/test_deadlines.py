@@ -101,14 +101,14 @@ def test_what_a_group_has_when_its_time_is_up_is_kept(tmp_path: Path):
     """The first of three worlds naps and breaks again and again; the others are played."""
     agents, engines = {"policy": AGENT}, {"policy": ScriptedEngine(RENDERER, "x")}
     task = naughty_task("nap and raise", path=str(tmp_path / "resets"), times=1)
-    with Runtime(engines, agents, Threads(3), 1000, Deadlines(0.5, 0.6, 1.0)) as runtime:
+    with Runtime(engines, agents, Threads(3), 1000, Deadlines(1.0, 1.5, 2.0)) as runtime:
         began = time.monotonic()
         stuck, played = runtime.collect(Independent(2), [naughty_task("nap and raise"), task], (0, 0))
         seconds = time.monotonic() - began
-    assert (stuck.dropped, stuck.trajectories) == (2, ()) and 1.0 <= seconds < 5.0
+    assert (stuck.dropped, stuck.trajectories) == (2, ()) and 2.0 <= seconds < 10.0
     assert played.dropped == 0 and [t.total_reward for t in played.trajectories] == [3.0, 3.0]
     assert runtime.failures.counts["deadline"] == 2 and runtime.failures.dropped == 2
-    assert "after the 1 s that a group has" in runtime.failures.last["deadline"]
+    assert "after the 2 s that a group has" in runtime.failures.last["deadline"]
 
 
 def test_the_clock_of_a_group_starts_with_its_first_episode():
