@@ -144,7 +144,7 @@ def test_the_watchdog_sees_a_world_that_holds_up_the_event_loop():
     def runtime(say: Any) -> Runtime:
         return Runtime({"policy": ScriptedEngine(RENDERER, "x")}, {"policy": AGENT}, InProcess(), 0, Deadlines(watch=0.1), say)
 
-    assert any("turn 1 waits 0 s for its world (this process)" in line for line in watched(runtime, naughty_task("nap")))
+    assert any(re.search(r"turn 1 waits \d s for its world \(this process\)", line) for line in watched(runtime, naughty_task("nap")))
 
 
 def test_the_watchdog_names_the_engine():
@@ -152,7 +152,8 @@ def test_the_watchdog_names_the_engine():
         return Runtime({"policy": Silent(False)}, {"policy": AGENT}, InProcess(), 0, Deadlines(0.6, watch=0.1), say)
 
     lines = watched(runtime, naughty_task("", 7))
-    assert lines[0] == "Naughty-v0#7 sample 0 turn 0 waits 0 s for the engine 'policy'; so do 1 more"
+    stuck = r"Naughty-v0#7 sample \d turn 0 waits \d s for the engine 'policy'(; so do 1 more)?"
+    assert lines and all(re.fullmatch(stuck, line) for line in lines)
 
 
 def test_a_wait_is_reported_when_its_age_has_doubled(monkeypatch: pytest.MonkeyPatch):
