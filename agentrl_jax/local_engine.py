@@ -34,7 +34,7 @@ class EngineConfig:
     # Attention reads positions / 2^(spans-1), ..., positions / 2 or all positions, as the longest live row needs. More than one
     # span is faster for long contexts, but then what else is in the batch can change the last bits of a log-prob.
     spans: int = 1
-    patience: float = 0.02  # seconds without news after which it no longer waits for rows whose environment thinks
+    patience: float = 0.02  # seconds that it waits at most for one more request before it runs a program
     alternatives: int = 0  # how many of the likeliest tokens are recorded with every token
     images: bool = False  # whether prompts may hold images
     finish_first: bool = False  # new weights wait until the calls at work have ended
@@ -84,7 +84,8 @@ class LocalEngine:
         self._queue: deque[Request] = deque()
         self._moves: list[Move] = []
         self._news = threading.Condition()
-        self._last_news, self._last_run = 0.0, config.patience
+        self._last_news, self._last_run = 0.0, 0.0
+        self._gap = 0.0  # seconds between two requests, a moving average
         self._closed = False
         self._error: BaseException | None = None
         self._next: tuple[Params, int, bool] | None = None
@@ -128,6 +129,7 @@ class LocalEngine:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error
             self._queue.append(request)
+            self._gap += (min(time.monotonic() - self._last_news, self._last_run) - self._gap) / 8
             self._tell()
         return request.future
 
@@ -177,12 +179,17 @@ class LocalEngine:
                     request.future.set_exception(stopped)
 
     def _wait_for_company(self) -> None:
-        """A burst costs the same for one row as for all: wait while rows think and news keeps coming, but no longer than a burst."""
+        """Wait for more requests while that pays: a program takes as long for one row as for all.
+
+        With k rows ready, a program of C seconds and a request every g seconds, one more request makes the program worth (k + 1) / k
+        and costs (C + g) / C: so wait while k < C / g, until nothing came for 2 g.
+        """
         while not self._closed:
             self._admit(evict=False)
-            if not self._places.thinking:
+            ready = sum(1 for _ in self._places.working)
+            if ready * self._gap >= self._last_run or not self._places.thinking:
                 return
-            left = self._last_news + min(self.config.patience, self._last_run) - time.monotonic()
+            left = self._last_news + min(2 * self._gap, self.config.patience) - time.monotonic()
             if left <= 0:
                 return
             self._news.wait(left)

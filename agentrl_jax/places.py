@@ -103,7 +103,7 @@ class Places:
 
     @property
     def thinking(self) -> bool:
-        """Whether some row waits for its next turn."""
+        """Whether some episode that is kept here has no call at work."""
         return any(row.request is None and row.chain for row in self.rows)
 
     def stay(self, request: Request) -> bool:
@@ -117,7 +117,7 @@ class Places:
     def admit(self, request: Request, evict: bool) -> list[Move] | None:
         """Put a request into some row: what must be copied first, or None where there is no room.
 
-        A row whose environment thinks is parked when its place is wanted; with `evict` it is dropped where nothing can be parked.
+        With `evict` a row whose environment thinks makes room: it is parked, or dropped where nothing can be parked.
         """
         home, donor = self._home.get(id(request.parent)), self._prompts.get(_prompt(request))
         near = home or donor
@@ -195,7 +195,7 @@ class Places:
         if free:
             room = {p: sum(row.part == p for row in free) for p in {row.part for row in free}}
             return min(free, key=lambda row: (-room[row.part], row.prompt is not None, row.used)), []
-        for row in sorted(idle, key=lambda row: row.used):
+        for row in sorted(idle, key=lambda row: row.used) if evict else ():
             slot = next((slot for slot in self._part(self.parked, row.part) if not slot.chain), None)
             if slot is not None:
                 self._transfer(row, slot)

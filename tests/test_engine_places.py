@@ -176,8 +176,8 @@ def test_a_call_at_work_is_recomputed_too(engine: LocalEngine, monkeypatch: pyte
 
 def test_new_weights_can_wait_until_calls_have_ended():
     engine = start(finish_first=True, rows=2)
-    waiting = [engine.submit(said(seed, 0), Sampling(budget=40), (seed,)) for seed in range(4)]
-    while not waiting[0].running():
+    waiting = [engine.submit(said(seed, 0), Sampling(budget=50), (seed,)) for seed in range(4)]
+    while not all(future.running() for future in waiting[:2]):
         pass
     engine.publish(OTHERS, 1)
     calls = finished(waiting)

@@ -1,6 +1,7 @@
 """Rollouts of a real game: what is trained is what was sampled, a rerun is identical, and the log alone says it all again."""
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,8 +28,8 @@ PARAMS = POLICY.init(jax.random.key(0))
 SAMPLING = Sampling(budget=7, temperature=1.2, top_k=40, min_p=0.001)
 
 
-def engine(**fields: int) -> LocalEngine:
-    sizes = {"rows": 6, "parked": 6, "positions": 512, "chunk": 16, "burst": 4}
+def engine(**fields: Any) -> LocalEngine:
+    sizes: dict[str, Any] = {"rows": 6, "parked": 6, "positions": 512, "chunk": 16, "burst": 4}
     return LocalEngine(POLICY, EngineConfig(**{**sizes, **fields}), PARAMS)
 
 
