@@ -7,12 +7,13 @@ agentrl-bench latency --help                                        the flags of
 
 import json
 import sys
+from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import command
 
 
-def benches() -> dict[str, type]:
+def benches() -> dict[str, Any]:
     """Each is a dataclass of its flags with a method `run`."""
     from agentrl_jax.launch.benches.agentic import Agentic
     from agentrl_jax.launch.benches.cost import Cost
@@ -22,12 +23,14 @@ def benches() -> dict[str, type]:
     return {"sampling": Sampling, "agentic": Agentic, "latency": Latency, "cost": Cost}
 
 
-def bench(name: str, known: dict[str, type]) -> None:
+def bench(name: str, known: dict[str, Any]) -> None:
     from agentrl_jax.launch.benches import options
 
     if name not in known:
         raise UserError(f"say what to measure: agentrl-bench {'|'.join(known)}" + (f", not {name!r}" if name else ""))
-    print(json.dumps(options.read(known[name]).run()))
+    measured = options.read(known[name])
+    measured.prepare()
+    print(json.dumps(measured.run()))
 
 
 def main() -> None:

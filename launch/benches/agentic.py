@@ -29,6 +29,7 @@ class Agentic(Against, Serving, Shape):
     prompt: int = option(256, "Tokens before the first turn; TRL's follow from its template.", 2)
     new: int = option(19, "Tokens sampled a turn; TRL's follow from its tool's format.", 1)
     observation: int = option(21, "Tokens between two turns.", 1)
+    microbatch: int = option(8, "Rows of a microbatch; their gradients are summed before the one optimizer step.", 1)
     workers: int = option(0, "Environment processes; 0: this one.", 0)
     scripts: ClassVar = {"tunix": ("tunix_agentic.py",), "trl": ("trl_grpo.py", "--mode=env")}
 
@@ -59,9 +60,9 @@ class Ours:
         policy, params = s.build()
         agent = play.make_agent(s.new, s.vocab)
         length = play.positions(s.turns, s.prompt, s.new, s.observation)
-        mesh = make_mesh(MeshConfig(data=1), jax.devices()[:1])
+        mesh = make_mesh(MeshConfig(data=s.devices), jax.devices()[: s.devices])
         # As TRL does it: one gradient over all rows, one optimizer step.
-        self._algorithm = grpo(optimizer=AdamWConfig(1e-5), bin_length=length, microbatch=episodes).build(policy, mesh, 10**6)
+        self._algorithm = grpo(optimizer=AdamWConfig(1e-5), bin_length=length, microbatch=s.microbatch).build(policy, mesh, 10**6)
         self._state = self._algorithm.init(jax.random.key(1), params)
         self._engine = s.engine(policy, params, episodes, length)
         self.runtime = Runtime({"policy": self._engine}, {"policy": agent}, make_workers(s.workers))

@@ -11,6 +11,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches.options import option
 from agentrl_jax.local_engine import EngineConfig, LocalEngine
 from agentrl_jax.models.decoder import Decoder, DecoderConfig, parameter_count
+from agentrl_jax.sharding import MeshConfig
 
 
 @dataclass
@@ -54,14 +55,22 @@ class Shape:
 class Serving:
     """How the engine works; what is 0 is left to `EngineConfig`'s default."""
 
+    devices: int = option(1, "Devices that share the rows, in rollout and update; on a CPU so many are made.", 1)
     chunk: int = option(0, "Prompt tokens a row per prefill program; 0: the engine's default.", 0)
     burst: int = option(0, "Tokens a row per decode program; 0: the engine's default.", 0)
     patience: float = option(0.02, "Seconds without news after which the engine no longer waits for rows that think.", 0.0)
 
+    def prepare(self) -> None:
+        """Make the devices; before anything is computed."""
+        if self.devices > 1:
+            jax.config.update("jax_num_cpu_devices", self.devices)
+
     def engine(self, policy: Decoder, params: Any, rows: int, positions: int, parked: int = 0) -> LocalEngine:
         """An engine of `rows` and of `parked` places beside them."""
         chosen: dict[str, Any] = {name: getattr(self, name) for name in ("chunk", "burst") if getattr(self, name)}
-        config = EngineConfig(rows=rows, parked=parked, positions=positions, patience=self.patience, **chosen)
+        config = EngineConfig(
+            rows=rows, parked=parked, positions=positions, patience=self.patience, mesh=MeshConfig(data=self.devices), **chosen
+        )
         return LocalEngine(policy, config, params)
 
 
