@@ -85,6 +85,13 @@ class Sampled:
     alternative_logp: Float[Array, "B k"]
 
 
+def first_largest(x: Float[Array, "B V"]) -> Int[Array, "B"]:
+    """`argmax` over the last axis, in two reductions of numbers: a CPU does them in vectors, and pairs one by one."""
+    columns = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    here = jnp.where(x == jnp.max(x, axis=-1, keepdims=True), columns, x.shape[1] - 1)
+    return jnp.min(here, axis=-1)
+
+
 def sample(logits: Float[Array, "B V"], knobs: Knobs, alternatives: int = 0) -> Sampled:
     """A token for every row, by Gumbel's trick: argmax(logp + noise), the noise named by the row's key and its token's number."""
     greedy = knobs.temperature == 0
@@ -97,7 +104,7 @@ def sample(logits: Float[Array, "B V"], knobs: Knobs, alternatives: int = 0) -> 
     logp = jax.lax.cond(jnp.all(plain), lambda: logp, mixed)
     keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(jnp.asarray(knobs.key)), knobs.written)
     noise = jax.vmap(lambda key: jax.random.gumbel(key, logp.shape[1:]))(keys)
-    token = jnp.argmax(jnp.where(greedy[:, None], logits, logp + noise), axis=-1).astype(jnp.int32)
+    token = first_largest(jnp.where(greedy[:, None], logits, logp + noise))
     chosen = jnp.take_along_axis(logp, token[:, None], axis=-1)[:, 0]
     entropy = -jnp.sum(jnp.where(jnp.isfinite(logp), jnp.exp(logp) * logp, 0.0), axis=-1)
     best, likeliest = jax.lax.top_k(logp, alternatives) if alternatives else (logp[:, :0], token[:, None][:, :0])
