@@ -41,7 +41,7 @@ Fault = Callable[["Handler", dict[str, Any]], None]
 
 
 def text(ids: Sequence[int]) -> str:
-    return TOKENIZER.decode(list(ids))
+    return str(TOKENIZER.decode(list(ids)))
 
 
 class Handler(BaseHTTPRequestHandler):
