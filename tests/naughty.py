@@ -32,7 +32,7 @@ def _forged(**fields: Any) -> Message:
 NONSENSE: dict[str, Any] = {
     "NaN": ((user("?\n"),), float("nan"), False, False, {}),
     "infinite": ((user("?\n"),), float("inf"), False, False, {}),
-    "no part": ((user("?\n"),), 1.0, False, False, {"rewards": {"wit": float("nan")}}),
+    "no part": ((user("?\n"),), 1.0, False, False, {"rewards": {"style": float("nan")}}),
     "no parts": ((user("?\n"),), 1.0, False, False, {"rewards": 1.0}),
     "no message": ((), 1.0, False, False, {}),
     "text": ("?\n", 1.0, False, False, {}),
