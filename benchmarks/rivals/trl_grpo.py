@@ -30,6 +30,8 @@ SPECIALS += ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>
 DIGITS = 10
 QUESTION = {"role": "user", "content": "Find the hidden digit."}
 ANSWERS = ("the digit is higher", "the digit is lower")
+# On a busy machine one thread can be faster than one a core: every repeat tries both, and the faster counts.
+THREADS = sorted({1, len(os.sched_getaffinity(0))})
 PACKAGES = ("trl", "torch", "transformers")
 
 
@@ -131,75 +133,66 @@ class Timed(GRPOTrainer):
 
 
 class Gate(TrainerCallback):
-    """Lets one training step through for each line, after `warm` free ones; each warm step tries other thread counts."""
+    """Lets as many training steps through for each line as there are thread counts, after `warm` free ones; tells the fastest."""
 
     def __init__(self, pipe: Pipe, args: Any, params: int) -> None:
-        self._pipe, self._args, self._params, self._threads = pipe, args, params, Threads(args.warm)
+        self._pipe, self._args, self._params = pipe, args, params
+        self._found: list[dict[str, float]] = []
         self.trainer: Any = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == self._args.warm:
-            last, episodes = self.trainer.last, self._args.prompts * self._args.group
-            turns = round(last["turns"])
-            plays = {
-                "turns": turns, "prompt": round(last["prompt"]), "new": round(last["sampled_tokens"] / episodes / last["turns"]),
-                "observation": round(last["observed_tokens"] / episodes / max(1, turns - 1)),
-            }  # fmt: skip
-            self._pipe.ready(PACKAGES, params=self._params, plays=plays, threads=self._threads.settle())
-        if state.global_step >= self._args.warm and not self._pipe.wait():
+        step = state.global_step - self._args.warm
+        if step == 0:
+            self._pipe.ready(PACKAGES, params=self._params, plays=self._plays(), threads=THREADS)
+        if step >= 0 and step % len(THREADS) == 0 and not self._pipe.wait():
             os._exit(0)
-        self._threads.begin(state.global_step)
+        torch.set_num_threads(THREADS[step % len(THREADS)])
         self._began = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        seconds, last = time.perf_counter() - self._began, self.trainer.last
-        self._threads.end(seconds)
-        if state.global_step > self._args.warm:
-            self._pipe.say({"seconds": seconds} | {name: last[name] for name in ("rollout_seconds", "sampled_tokens", "turns")})
+        last = self.trainer.last
+        found = {name: last[name] for name in ("rollout_seconds", "sampled_tokens", "turns")}
+        self._found.append({"seconds": time.perf_counter() - self._began} | found)
+        if state.global_step <= self._args.warm:
+            self._found.clear()
+        if len(self._found) == len(THREADS):
+            least = {name: min(x[name] for x in self._found) for name in ("seconds", "rollout_seconds")}
+            self._pipe.say(self._found[-1] | least)
+            self._found.clear()
 
-
-class Threads:
-    """Tries one thread and one a core in turn, then keeps the faster: on busy machines that may be one."""
-
-    def __init__(self, tries: int) -> None:
-        self._counts, self._tries, self._seconds = sorted({1, len(os.sched_getaffinity(0))}), tries, {}
-
-    def begin(self, attempt: int) -> None:
-        if attempt < self._tries:
-            torch.set_num_threads(self._counts[attempt % len(self._counts)])
-
-    def end(self, seconds: float) -> None:
-        count = torch.get_num_threads()
-        self._seconds[count] = min(seconds, self._seconds.get(count, seconds))
-
-    def settle(self) -> int:
-        best = min(self._seconds, key=lambda count: self._seconds[count])
-        torch.set_num_threads(best)
-        return best
+    def _plays(self) -> dict[str, int]:
+        """What an episode was in the last warm step."""
+        last, episodes = self.trainer.last, self._args.prompts * self._args.group
+        return {
+            "turns": round(last["turns"]), "prompt": round(last["prompt"]),
+            "new": round(last["sampled_tokens"] / episodes / last["turns"]),
+            "observation": round(last["observed_tokens"] / episodes / max(1, last["turns"] - 1)),
+        }  # fmt: skip
 
 
 def plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
-    """Generate alone, a line a time."""
+    """Generate alone, once with each thread count a line; tells the faster."""
     # A special token is one token wherever it stands, so the prompt has exactly the length that is asked for.
-    prompts, threads = ["<think>" * args.prompt] * (args.prompts * args.group), Threads(args.warm)
+    prompts = ["<think>" * args.prompt] * (args.prompts * args.group)
     trainer.model.train()
 
     def repeat() -> dict[str, Any]:
-        trainer._generate(prompts)
-        return {name: trainer.last[name] for name in ("sampled_tokens",)} | {"prefill_tokens": args.prompt * len(prompts)}
+        seconds = []
+        for count in THREADS:
+            torch.set_num_threads(count)
+            trainer._generate(prompts)
+            seconds.append(trainer.last["rollout_seconds"])
+        return {"seconds": min(seconds), "sampled_tokens": trainer.last["sampled_tokens"], "prefill_tokens": args.prompt * len(prompts)}
 
-    for attempt in range(args.warm):
-        threads.begin(attempt)
-        began = time.perf_counter()
-        repeat()
-        threads.end(time.perf_counter() - began)
-    pipe.ready(PACKAGES, params=params, threads=threads.settle())
+    repeat()
+    pipe.ready(PACKAGES, params=params, threads=THREADS)
     pipe.serve(repeat)
 
 
 def main() -> None:
-    sizes = {"prompts": 4, "group": 8, "prompt": 24, "new": 128, "turns": 4, "taught": 150, "warm": 4}
+    sizes = {"prompts": 4, "group": 8, "prompt": 24, "new": 128, "turns": 4, "taught": 150, "warm": 2}
     args, pipe = flags(__doc__, ["plain", "env"], **sizes), Pipe()
+    torch.set_num_threads(THREADS[0])
     torch.manual_seed(0)
     random.seed(0)
     tokenizer = make_tokenizer(args.vocab)

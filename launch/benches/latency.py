@@ -50,8 +50,8 @@ class Latency(Serving, Shape):
     """Delays are multiples of the time that a turn of all rows takes to decode, measured first."""
 
     rows: int = option(8, "Calls at once.", 1)
-    places: int = option(0, "Episodes at once; 0: as many as rows. More than rows need an engine that parks.", 0)
-    episodes: int = option(0, "Of each measurement; 0: eight times the places.", 0)
+    places: int = option(64, "Episodes at once; those beyond the rows are parked while their worlds think.", 1)
+    episodes: int = option(0, "Of each measurement; 0: six times the places.", 0)
     turns: int = option(3, "Of an episode.", 1)
     prompt: int = option(16, "Tokens before the first turn.", 2)
     new: int = option(16, "Tokens sampled a turn.", 1)
@@ -71,7 +71,7 @@ class Latency(Serving, Shape):
         length = play.positions(self.turns, self.prompt, self.new, self.observation)
         places = max(self.places, self.rows)
         engine = self.engine(policy, params, self.rows, length, parked=places - self.rows)
-        episodes = self.episodes or 8 * places
+        episodes = self.episodes or 6 * places
         try:
             turn = self.turn_seconds(engine, agent)
             at_once = self.play(engine, agent, 0.0, episodes, lock_step=0)  # warms up

@@ -67,7 +67,7 @@ def test_agentic_plays_what_the_rival_plays(tmp_path: Path):
 
 
 def test_latency_samples_the_same_tokens_in_lock_step_and_is_faster():
-    bench = Latency(**MINUTE, rows=2, episodes=8, turns=2, prompt=4, new=4, observation=3, delays="0,40", repeats=1)
+    bench = Latency(**MINUTE, rows=2, places=2, episodes=8, turns=2, prompt=4, new=4, observation=3, delays="0,40", repeats=1)
     line = line_of(bench.run())
     assert line["same_tokens"] and line["sizes"]["places"] == 2
     slow = line["delays"]["40x"]
