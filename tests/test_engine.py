@@ -135,6 +135,7 @@ def test_the_row_does_not_matter(engine: LocalEngine):
             engine.release(blocker.calls[-1])
 
 
+@pytest.mark.slow
 def test_bursts_chunks_rows_and_spans_do_not_matter(engine: LocalEngine, another: LocalEngine):
     smallest = start(rows=1, chunk=1, burst=1, longest=1)
     for seed in range(20, 28):

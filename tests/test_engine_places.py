@@ -174,6 +174,7 @@ def test_a_call_at_work_is_recomputed_too(engine: LocalEngine, monkeypatch: pyte
     let_go(engine, [call])
 
 
+@pytest.mark.slow
 def test_new_weights_can_wait_until_calls_have_ended():
     engine = start(finish_first=True, rows=2)
     waiting = [engine.submit(said(seed, 0), Sampling(budget=50), (seed,)) for seed in range(4)]
@@ -222,6 +223,7 @@ def with_images(engine: LocalEngine, images: Sequence[Image], key: int = 0) -> C
     return call
 
 
+@pytest.mark.slow
 def test_an_image_stands_in_for_its_placeholders():
     engine = start(images=True)
     random = np.random.default_rng(0)
@@ -257,7 +259,9 @@ def test_images_need_an_engine_that_takes_them(engine: LocalEngine):
 SPLITTABLE = DecoderConfig(layers=2, width=16, hidden=32, heads=4, kv_heads=2, head_size=8).build(VOCABULARY)
 
 
-@pytest.mark.parametrize("mesh", [{"data": 4}, {"data": 1, "tensor": 2}, pytest.param({"data": 2, "tensor": 4}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mesh", [{"data": 4}, *(pytest.param(mesh, marks=pytest.mark.slow) for mesh in ({"data": 1, "tensor": 2}, {"data": 2, "tensor": 4}))]
+)
 def test_an_engine_over_devices_samples_what_one_does(mesh: dict[str, int]):
     params = SPLITTABLE.init(jax.random.key(3))
     told = []
@@ -282,6 +286,7 @@ def test_an_engine_over_devices_samples_what_one_does(mesh: dict[str, int]):
         np.testing.assert_allclose(many.sampler_logp, one.sampler_logp, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_learner_and_sampler_may_have_devices_of_their_own():
     config = EngineConfig(rows=4, positions=POSITIONS, mesh=MeshConfig(data=2), first_device=6)
     engine = LocalEngine(POLICY, config, PARAMS)

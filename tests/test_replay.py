@@ -63,6 +63,7 @@ def test_members_of_a_group_differ(groups: list[Group]):
         assert len({tuple(t.calls[0].action.tolist()) for t in group.trajectories}) == 4
 
 
+@pytest.mark.slow
 def test_a_log_alone_says_it_all_again(groups: list[Group], tmp_path: Path):
     journal.write(tmp_path / "log.jsonl", all_of(groups), 0, "rl")
     logged = [trajectory for _, trajectory in journal.read(tmp_path / "log.jsonl")]

@@ -43,6 +43,7 @@ def line_of(report: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
+@pytest.mark.slow
 def test_sampling_writes_every_token_and_counts_prefills(tmp_path: Path):
     bench = Sampling(**MINUTE, batch=3, prompt=5, new=7, repeats=2, burst=4, **rival(tmp_path))
     line = line_of(bench.run())
@@ -55,6 +56,7 @@ def test_sampling_writes_every_token_and_counts_prefills(tmp_path: Path):
     assert line["params"] == 258 * 16 + 2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 16 + 2 * 8 + 3 * 16  # table, attention, MLP, norms
 
 
+@pytest.mark.slow
 def test_agentic_plays_what_the_rival_plays(tmp_path: Path):
     bench = Agentic(**MINUTE, prompts=2, group=2, turns=9, repeats=1, **rival(tmp_path))
     line = line_of(bench.run())
@@ -66,6 +68,7 @@ def test_agentic_plays_what_the_rival_plays(tmp_path: Path):
     assert line["ratio"]["rollout_tokens_per_second"]["median"] == pytest.approx(ours["rollout_tokens_per_second"] / 10, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_latency_samples_the_same_tokens_in_lock_step_and_is_faster():
     bench = Latency(**MINUTE, rows=2, places=2, episodes=8, turns=2, prompt=4, new=4, observation=3, delays="0,40", repeats=1)
     line = line_of(bench.run())
