@@ -146,7 +146,7 @@ class Programs:
     decode(params, cache, ints, floats, least, most) -> cache, Burst
     move(cache, parked, source, target, count) -> cache, parked
 
-    One compilation of the first two for every span of the cache.
+    One compilation of each for every span of the cache.
     """
 
     prefill: Callable[..., Cache]

@@ -95,10 +95,6 @@ class LocalEngine:
         self._thread.start()
 
     @property
-    def rows(self) -> int:
-        return self.config.rows
-
-    @property
     def places(self) -> int:
         return self.config.rows + self.config.parked
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -180,6 +181,15 @@ def counted_compilations() -> Iterator[list[str]]:
         yield compiled
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class ScriptedEngine:

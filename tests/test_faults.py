@@ -12,7 +12,7 @@ from typing import Any
 
 import naughty
 import pytest
-from hand_made import ScriptedEngine
+from hand_made import ScriptedEngine, alive
 
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
@@ -37,14 +37,6 @@ MB = 2**20
 
 def naughty_task(how: str, seed: int = 0, **options: Any) -> Task:
     return Task(naughty.NAME, seed, {"how": how, **options})
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def in_process() -> Workers:

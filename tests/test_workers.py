@@ -11,7 +11,7 @@ from typing import Any
 
 import naughty
 import pytest
-from hand_made import ScriptedEngine
+from hand_made import ScriptedEngine, alive
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.context import FullHistory
@@ -40,14 +40,6 @@ def pids(runtime: Runtime) -> list[int]:
     workers = runtime._workers
     assert isinstance(workers, Processes)
     return [process.pid for process in workers._now.values() if process.pid is not None and not process.leaving]
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")
