@@ -14,6 +14,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.models.attention import Attention, View, cache_slots
 from agentrl_jax.models.described import axis_names, unboxed
 from agentrl_jax.models.experts import Experts, ExpertsConfig
+from agentrl_jax.models.kernels import ATTENDED
 from agentrl_jax.models.layers import DTYPES, Activation, GatedMLP, RMSNorm, capped, fan_in, lookup, silu, weight
 from agentrl_jax.models.rope import Rope, rotation
 from agentrl_jax.policy import Cache, Inputs, Output, Params, Policy
@@ -21,7 +22,7 @@ from agentrl_jax.sharding import constrain, is_names
 
 # What a block keeps for its backward pass beside its input: the products that feed nonlinear functions. The rest is cheaper
 # to recompute than to store and load (a fifth of the step on a CPU).
-KEPT = ("query", "key", "value", "gate", "up")
+KEPT = ("query", "key", "value", ATTENDED, "gate", "up")
 
 
 @dataclasses.dataclass
