@@ -10,9 +10,9 @@ from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.policy_gradient import Sharing
 from agentrl_jax.compilations import compilations
 from agentrl_jax.launch.benches import play
-from agentrl_jax.launch.benches.options import option
 from agentrl_jax.launch.benches.rivals import Against, Found, compared, interleaved
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
+from agentrl_jax.launch.options import option
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import MeshConfig, make_mesh
