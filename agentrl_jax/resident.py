@@ -12,6 +12,7 @@ from agentrl_jax.decoding import Burst, cache_sharding, compile_programs
 from agentrl_jax.places import Move, Request
 from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.sampling import Board
+from agentrl_jax.shares import brought
 from agentrl_jax.sharding import shards, weight_shardings
 
 WIDE = 4  # times the chunk: the tokens of a row that the wide prefill program takes
@@ -38,7 +39,8 @@ class Resident:
 
     def placed(self, params: Params) -> Params:
         """A copy of the weights on the engine's own devices: one place, so that programs compiled once always fit."""
-        return jax.block_until_ready(self._copy(jax.device_put(params, weight_shardings(self._mesh, self._axes, params))))
+        where = weight_shardings(self._mesh, self._axes, params)
+        return jax.block_until_ready(self._copy(jax.tree.map(lambda x, s: jax.device_put(brought(x), s), params, where)))
 
     def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]], wide: bool = False) -> int:
         """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many.
