@@ -101,7 +101,7 @@ def per_shard(fn: Callable[..., Any], in_axes: tuple[Names, ...], out_axes: Any,
 
     def call(*args: Any) -> Any:
         mesh = jax.sharding.get_abstract_mesh()
-        if mesh.empty or mesh.size == 1 or AxisType.Auto not in mesh.axis_types:
+        if mesh.empty or shards(mesh, over) == 1 or AxisType.Auto not in mesh.axis_types:
             return fn(*args)
         split = {name: set(TABLE[name]) <= set(over) for names in in_axes for name in names if name}
         for names, x in zip(in_axes, args, strict=True):
