@@ -39,8 +39,8 @@ TokenLoss = Callable[[Array, Array, Any], tuple[Array, dict[str, Array]]]
 def token_logp(policy: Policy, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
     """Log-prob of each token given all before it, and the entropy there, under the temperature it was sampled with.
 
-    logp[t] = log_softmax(logits(hidden[t-1]) / temperature[t])[tokens[t]]; 0 in the first column. Logits exist for one
-    rematerialised chunk of tokens at a time, forward and backward.
+    logp[t] = log_softmax(logits(hidden[t-1]) / temperature[t])[tokens[t]]; 0 in the first column and in a stem. Logits exist
+    for one rematerialised chunk of tokens at a time, forward and backward.
     """
     return _logp_of(policy, params, batch, policy.apply(params, batch.inputs).hidden)
 
@@ -62,8 +62,10 @@ def _logp_of(policy: Policy, params: Params, batch: Batch, hidden: Float[Array, 
     wide = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x, params)
     rows = ("rows", None)
     split = per_shard(of_rows, ((), (*rows, None), rows, rows), (rows, rows), over=ROWS)
-    found = split(wide, hidden[:, :-1], jnp.asarray(batch.tokens)[:, 1:], jnp.asarray(batch.temperature)[:, 1:])
-    logp, entropy = (jnp.pad(x, ((0, 0), (1, 0))) for x in found)
+    first = batch.stem  # within a stem nothing is trained
+    after = slice(first + 1, None)
+    found = split(wide, hidden[:, first:-1], jnp.asarray(batch.tokens)[:, after], jnp.asarray(batch.temperature)[:, after])
+    logp, entropy = (jnp.pad(x, ((0, 0), (first + 1, 0))) for x in found)
     return logp, entropy
 
 

@@ -23,6 +23,8 @@ class View:
     slots: Int[Array, "B T"] | None = None
     window: int = static(default=0)  # how many positions back, its own included; 0: all
     span: int = static(default=0)  # of the cache: how many of its slots may be seen
+    stem: int = static(default=0)  # of whole rows: see `Inputs`
+    branch: int = static(default=0)
 
 
 def cache_mask(positions: Int[Array, "B T"], span: int, size: int, window: int = 0) -> Bool[Array, "B T {size}"]:
@@ -135,8 +137,9 @@ class Attention(nn.Module):
 
         def through(view: View):
             return lambda q, k, v: attend_rows(
-                q, k, v, view.positions, view.segment_ids, scale=self.scale, window=view.window, cap=self.cap
-            )
+                q, k, v, view.positions, view.segment_ids, scale=self.scale, window=view.window, cap=self.cap,
+                stem=view.stem, branch=view.branch,
+            )  # fmt: skip
 
         branches = [through(view) for view in views]
         if isinstance(kind, int) or len(views) == 1:

@@ -215,7 +215,10 @@ def look(config: DecoderConfig, inputs: Inputs, window: int, rope: Rope) -> View
     """What layers with that window and rope see of whole rows."""
     positions = jnp.asarray(inputs.positions)
     cos, sin = rotation(positions, config.head_size, rope)
-    return View(cos=cos, sin=sin, positions=positions, segment_ids=jnp.asarray(inputs.segment_ids), window=window)
+    return View(
+        cos=cos, sin=sin, positions=positions, segment_ids=jnp.asarray(inputs.segment_ids), window=window,
+        stem=inputs.stem, branch=inputs.branch,
+    )  # fmt: skip
 
 
 def embed(config: DecoderConfig, table: Float[Array, "V D"], inputs: Inputs) -> Float[Array, "B T D"]:
@@ -247,6 +250,7 @@ class Decoder:
     config: DecoderConfig
     vocab_size: int
     origin: Origin | None = None  # the folder that the weights came from, if any
+    branches = True  # see `Policy`
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Fresh parameters, layers stacked."""
