@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int, Key
 from agentrl_jax.batch import Batch
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.record import record
-from agentrl_jax.shares import Share, place, share_of
 from agentrl_jax.sharding import ROWS, automatic, batch_sharding, per_shard, replicated, shards, weight_shardings
+from agentrl_jax.shares import Share, place, share_of
 
 LOGITS_AT_ONCE = 2**25  # floats on a device: 128 MiB of logits
 
@@ -132,9 +132,7 @@ class Learner:
         params = jax.tree.map(place, params, self._weights)
         opt_state = jax.jit(self._tx.init, out_shardings=self._moments)(self._select(params))
         everywhere = replicated(self._mesh)
-        return TrainState(
-            step=place(jnp.int32(0), everywhere), params=params, opt_state=opt_state, key=place(key, everywhere)
-        )
+        return TrainState(step=place(jnp.int32(0), everywhere), params=params, opt_state=opt_state, key=place(key, everywhere))
 
     def _accumulate_fn(
         self, params: Params, gradient: Params, sums: dict[str, Array], batch: Any, share: Float[Array, ""], key: Key[Array, ""]

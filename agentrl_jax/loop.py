@@ -44,9 +44,7 @@ class StopSign:
         self.up = True
 
 
-def train(
-    experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: bool = False, hosts: Hosts | None = None
-) -> list[Summary]:
+def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: bool = False, hosts: Hosts | None = None) -> list[Summary]:
     """Run every phase of the experiment, or what is left of it, and evaluate; returns the table. All `hosts` do it together.
 
     Raises Interrupted after a Ctrl-C or SIGTERM: the same call goes on from there.

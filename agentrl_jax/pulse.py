@@ -1,5 +1,6 @@
 """`Pulse`: every process of a run tells the others that it lives; where one is gone, all leave with the same last word."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -68,10 +69,8 @@ class Pulse:
                 self._tell(f"{' and '.join(gone)} has not been heard of for {self._silence:g} s", LOST)
 
     def _tell(self, message: str, status: int) -> None:
-        try:
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # where somebody else spoke first
             self._client.key_value_set(f"{PLACE}/end", json.dumps({"message": message, "status": status}))
-        except jax.errors.JaxRuntimeError:
-            pass  # somebody else spoke first
 
     def _aborted(self, signum: int) -> None:
         _leave(f"jaxlib ended this process (its reason is above), most likely because {self._names[0]} is gone", LOST)

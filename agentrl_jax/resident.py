@@ -12,8 +12,8 @@ from agentrl_jax.decoding import Burst, cache_sharding, compile_programs
 from agentrl_jax.places import Move, Request
 from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.sampling import Board
-from agentrl_jax.shares import brought
 from agentrl_jax.sharding import shards, weight_shardings
+from agentrl_jax.shares import brought
 
 WIDE = 4  # times the chunk: the tokens of a row that the wide prefill program takes
 

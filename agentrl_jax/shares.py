@@ -51,7 +51,8 @@ class Share:
         # Every process of the team hands in a copy of the rows, and each is taken from the one that filled it.
         others = tuple(axis for axis in self.mesh.axis_names if axis not in ROWS)
         apart = NamedSharding(self.mesh, PartitionSpec(others, *everywhere.spec))
-        copies = len({index[0].start for index in apart.addressable_devices_indices_map((shards(self.mesh, others), shards(self.mesh, ROWS))).values()})
+        where = apart.addressable_devices_indices_map((shards(self.mesh, others), shards(self.mesh, ROWS)))
+        copies = len({index[0].start for index in where.values()})
 
         def copied(x: Any) -> Array:
             return self._global(np.broadcast_to(x, (copies, *np.shape(x))), apart)

@@ -122,8 +122,9 @@ class PolicyGradient:
         shares = np.array_split(np.arange(everyone.groups), c.minibatches)
         sums, microbatches = [], []
         for share in shares:
-            part = whole if len(share) == everyone.groups else collate([experience[i] for i in np.flatnonzero(np.isin(everyone.own, share))])
-            indices, where = everyone.part(*(share[[0, -1]] + [0, 1] if len(share) else (0, 0)))
+            own = [experience[i] for i in np.flatnonzero(np.isin(everyone.own, share))]
+            part = whole if len(share) == everyone.groups else collate(own)
+            indices, where = everyone.part(share[0], share[-1] + 1) if len(share) else everyone.part(0, 0)
             mine = everyone.mine[where]
             microbatches.append(self._microbatches(part, advantage[where][mine], c.aggregation(indices)[mine], state, hosts))
         for batches in microbatches:

@@ -14,8 +14,8 @@ from agentrl_jax.batch import Batch, pack, split
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.record import record
 from agentrl_jax.pooled import pooled
+from agentrl_jax.record import record
 from agentrl_jax.rows import Indices, collate
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.shares import settle

@@ -22,8 +22,8 @@ from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Policy
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.shares import brought
 from agentrl_jax.sharding import MeshConfig, make_mesh
+from agentrl_jax.shares import brought
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import InProcess
 
