@@ -127,7 +127,7 @@ def join(coordinator: str = "", processes: int = 0, process_id: int = -1, deadli
     if processes == 1 or (not any(given) and _cluster_size() == 1):
         return Hosts()
     named = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process_id} if all(given) else {}
-    heartbeat = max(100, int(3 * limits.silence))  # jax's own, which aborts: ours comes first
+    heartbeat = max(600, int(10 * limits.silence))  # jax's own, by the clock, and it aborts: ours comes first
     try:
         jax.distributed.initialize(**named, heartbeat_timeout_seconds=heartbeat)
     except (RuntimeError, ValueError) as error:

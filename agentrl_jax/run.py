@@ -22,13 +22,14 @@ from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import flatten, play_all
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
+from agentrl_jax.fitting import fitted, need_of
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.sharding import make_mesh
+from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
 from agentrl_jax.strategies import Scripted
 from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Group, Sampling, StopReason, Trajectory
@@ -75,7 +76,6 @@ class Run:
         self.experiment, self.run_dir, self.hosts = experiment, run_dir, hosts or Hosts()
         self.world = make(experiment.environment.name, experiment.environment.options)  # fails early, and knows its players
         self._check()
-        self.mesh: Mesh = make_mesh(experiment.mesh)
         with self.hosts.leader_first("the run folder"):
             if not self.hosts.leads and not (run_dir / "config.json").exists():
                 raise UserError(f"{run_dir} is not there for process {self.hosts.index}: name a folder that all processes share")
@@ -88,6 +88,7 @@ class Run:
                 self.tokenizer = self._find_tokenizer()
             self.agent = make_agent(experiment, self.tokenizer, self.world.context)
             self.policy = experiment.policy.build(len(self.tokenizer))
+            self.mesh = self._make_mesh()
             self.params: Params = experiment.policy.start(self.policy, jax.random.key(experiment.seed), self.mesh)
             text = self.tokenizer.decode
             self.runtime.add("policy", self.agent, LocalEngine(self.policy, experiment.engine, self.params, text=text))
@@ -110,9 +111,21 @@ class Run:
         make_workers(experiment.environment)
         experiment.agent.limits.check()
         experiment.policy.build(1)
+        if not experiment.mesh.memory_gb:
+            self._make_mesh()
         for name, phase in experiment.phases.items():
             if phase.steps < 1 or phase.checkpoint_every < 1:
                 raise UserError(f"config.{name}.steps and checkpoint_every must be at least 1")
+
+    def _make_mesh(self) -> Mesh:
+        """The learner's mesh, as the config says or as the policy needs it."""
+        config, engine = self.experiment.mesh, self.experiment.engine
+        if not config.memory_gb:
+            return make_mesh(config)
+        devices = first_of_each(config.each, jax.devices()) if config.each else jax.devices()
+        apart = 0 < config.each <= engine.first_device
+        need = need_of(self.policy, 0 if apart else max(engine.mesh.expert, 1) * max(engine.mesh.tensor, 1))
+        return make_mesh(fitted(config, need, len(devices), len(slices_of(devices))))
 
     def _find_demonstrations(self) -> Path | None:
         """The demonstration file; has scripted players write it where there is none."""

@@ -27,10 +27,11 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def start(count: int, command: Sequence[object], devices: int = 1) -> list[subprocess.Popen[str]]:
-    """`python command...` so many times, with the flags that tell each process of the others; one process is told of none."""
+def start(count: int, command: Sequence[object], devices: int = 1, own: Sequence[Sequence[object]] = ()) -> list[subprocess.Popen[str]]:
+    """`python command...` so many times, with the flags that tell each process of the others, if any, and those that are its `own`."""
     port = free_port()
     flags = [[f"--coordinator=localhost:{port}", f"--processes={count}", f"--process_id={p}"] if count > 1 else [] for p in range(count)]
+    flags = [[*each, *map(str, more)] for each, more in zip(flags, own or [[]] * count)]
     return [
         subprocess.Popen(
             [sys.executable, *map(str, command), *flags[p]], cwd=ROOT, env=environment(devices), text=True,
