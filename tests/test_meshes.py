@@ -103,4 +103,4 @@ def test_a_mesh_is_chosen_only_where_the_memory_is_told_and_the_sizes_are_not():
     assert fitted(MeshConfig(fsdp=2), NEED, 8, 1) == MeshConfig(fsdp=2)
     assert fitted(MeshConfig(memory_gb=16.01 / ROOM, each=2), NEED, 8, 1) == MeshConfig(data=2, fsdp=4, each=2)
     with pytest.raises(UserError, match="memory_gb chooses the sizes"):
-        fitted(MeshConfig(memory_gb=16, fsdp=2), NEED, 8, 1)
+        fitted(MeshConfig(memory_gb=16.0, fsdp=2), NEED, 8, 1)

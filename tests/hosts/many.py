@@ -41,7 +41,7 @@ def start(count: int, command: Sequence[object], devices: int = 1, own: Sequence
     ]  # fmt: skip
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 240) -> list[tuple[int, str, str]]:
+def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 600) -> list[tuple[int, str, str]]:
     """Exit status, output and errors of each."""
     try:
         return [(process.wait(timeout), *process.communicate(timeout=timeout)) for process in processes]
