@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import socket
 import traceback
@@ -14,10 +15,11 @@ from jax._src import clusters, distributed
 
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.errors import HostMissing, Interrupted, UserError
-from agentrl_jax.pulse import Pulse
+from agentrl_jax.pulse import LOST, Pulse, at_abort
 
 T = TypeVar("T")
 PLACE = "agentrl/said"
+STARTED = 300  # seconds within which all processes must be there
 
 
 class Hosts:
@@ -106,10 +108,13 @@ class Hosts:
             self.barrier("the end")
             self._pulse.close()
             return
-        if not isinstance(error, UserError):
-            traceback.print_exception(error)
-            self._pulse.wait_for_verdict()  # a collective fails where another process died: then that is what is to be told
-        self._pulse.end(f"{self._names[self.index]}: {error or kind}", 2 if isinstance(error, UserError) else 1)
+        if isinstance(error, HostMissing):
+            self._pulse.end(str(error), LOST)
+        if isinstance(error, UserError):
+            self._pulse.end(f"{self._names[self.index]}: {error}", 2)
+        traceback.print_exception(error)
+        self._pulse.wait_for_verdict()  # a collective fails where another process died: then that is what is to be told
+        self._pulse.end(f"{self._names[self.index]}: {error or kind}", 1)
 
 
 def join(coordinator: str = "", processes: int = 0, process_id: int = -1, deadlines: Deadlines | None = None) -> Hosts:
@@ -129,7 +134,9 @@ def join(coordinator: str = "", processes: int = 0, process_id: int = -1, deadli
     named = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process_id} if all(given) else {}
     heartbeat = max(600, int(10 * limits.silence))  # jax's own, by the clock, and it aborts: ours comes first
     try:
-        jax.distributed.initialize(**named, heartbeat_timeout_seconds=heartbeat)
+        patience = math.ceil(min(limits.hosts, STARTED))
+        at_abort(f"most likely because not all processes came together within {patience} s")
+        jax.distributed.initialize(**named, heartbeat_timeout_seconds=heartbeat, initialization_timeout=patience)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"not all processes came together: {str(error).splitlines()[0]}") from error
     return Hosts(jax.process_index(), jax.process_count(), distributed.global_state.client, limits)

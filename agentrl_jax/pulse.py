@@ -17,6 +17,8 @@ PLACE = "agentrl/pulse"
 BEATS = 10  # that a process may miss
 LOST = os.EX_TEMPFAIL  # the exit status of a run that lost a process: start it again
 
+_HANDLERS: list[Any] = []  # C calls them: they must outlive their making
+
 
 class Pulse:
     """A thread that beats through the coordination service and listens to the others.
@@ -29,9 +31,7 @@ class Pulse:
         self._client, self._index, self._names, self._beat = client, index, names, silence / BEATS
         self._silence = silence
         self._stop = threading.Event()
-        self._on_abort = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._aborted)
-        # jaxlib aborts a process whose coordinator is gone, from a thread of its own and without a word to Python.
-        ctypes.CDLL(None).signal(signal.SIGABRT, self._on_abort)
+        at_abort(f"most likely because {names[0]} is gone")
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
         self._thread.start()
 
@@ -72,8 +72,15 @@ class Pulse:
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # where somebody else spoke first
             self._client.key_value_set(f"{PLACE}/end", json.dumps({"message": message, "status": status}))
 
-    def _aborted(self, signum: int) -> None:
-        _leave(f"jaxlib ended this process (its reason is above), most likely because {self._names[0]} is gone", LOST)
+
+def at_abort(why: str) -> None:
+    """Have the last word where jaxlib aborts this process, from any of its threads and without a word to Python.
+
+    So it does when the coordinator is gone or processes never came; its `missed_heartbeat_callback` takes no Python function.
+    """
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: _leave(f"jaxlib ended this process (its reason is above), {why}", LOST))
+    _HANDLERS.append(handler)
+    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
 
 
 def _leave(message: str, status: int) -> NoReturn:
