@@ -74,11 +74,7 @@ def test_four_processes_answer_each_other_and_the_leader_is_first():
     ("question", "status", "message"),
     [
         ("late", os.EX_TEMPFAIL, r"process 1 \(pid \d+ on \S+\) did not come to 'the bridge' within 4 s"),
-        (
-            "astray",
-            os.EX_TEMPFAIL,
-            r"process \d \(pid \d+ on \S+\) is at 'bridge \d' while process \d \(pid \d+ on \S+\) is at 'bridge \d'",
-        ),
+        ("astray", os.EX_TEMPFAIL, r"process \d \(pid \d+ on \S+\) is at 'bridge \d' while process \d .* is at 'bridge \d'"),
         ("raises", 1, r"process 1 \(pid \d+ on \S+\): the disk is on fire"),
     ],
 )
@@ -114,4 +110,4 @@ def test_who_never_comes_at_all_is_an_error_too():
     process, never = start(2, [HERE / "questions.py", "answered"], own=[[], ["--no_such_flag"]])
     ((status, _, errors),) = finish([process], 100)
     finish([never])
-    assert status != 0 and "not all processes came together" in errors, errors
+    assert status == os.EX_TEMPFAIL and "not all processes came together within 4 s" in last_line(errors), errors
