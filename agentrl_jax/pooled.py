@@ -19,9 +19,9 @@ class Pool:
     own: np.ndarray  # this process's groups: which of all they are
     mine: np.ndarray  # bool [N]: this process's tokens, in its own order
 
-    def part(self, first: int, last: int) -> tuple[Indices, slice]:
-        """The indices of the groups first <= g < last alone, and where their tokens are in [N]."""
-        x = self.indices
+    def part(self, groups: np.ndarray) -> tuple[Indices, slice]:
+        """The indices of these groups alone, which follow each other, and where their tokens are in [N]."""
+        x, (first, last) = self.indices, (groups[0], groups[-1] + 1) if len(groups) else (0, 0)
         j0, j1 = np.searchsorted(x.trajectory_group, [first, last])
         r0, r1 = np.searchsorted(x.turn_trajectory, [j0, j1])
         n0, n1 = np.searchsorted(x.token_turn, [r0, r1])

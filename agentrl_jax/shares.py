@@ -52,7 +52,7 @@ class Share:
         others = tuple(axis for axis in self.mesh.axis_names if axis not in ROWS)
         apart = NamedSharding(self.mesh, PartitionSpec(others, *everywhere.spec))
         where = apart.addressable_devices_indices_map((shards(self.mesh, others), shards(self.mesh, ROWS)))
-        copies = len({index[0].start for index in where.values()})
+        copies = len({index[0].start for index in where.values() if index})
 
         def copied(x: Any) -> Array:
             return self._global(np.broadcast_to(x, (copies, *np.shape(x))), apart)

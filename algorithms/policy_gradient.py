@@ -124,7 +124,7 @@ class PolicyGradient:
         for share in shares:
             own = [experience[i] for i in np.flatnonzero(np.isin(everyone.own, share))]
             part = whole if len(share) == everyone.groups else collate(own)
-            indices, where = everyone.part(share[0], share[-1] + 1) if len(share) else everyone.part(0, 0)
+            indices, where = everyone.part(share)
             mine = everyone.mine[where]
             microbatches.append(self._microbatches(part, advantage[where][mine], c.aggregation(indices)[mine], state, hosts))
         for batches in microbatches:

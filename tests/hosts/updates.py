@@ -72,7 +72,8 @@ def trained(case: dict[str, Any], hosts: Hosts) -> dict[str, np.ndarray]:
 def main() -> None:
     _, case, result, *_ = flags.FLAGS(sys.argv)
     with join(flags.FLAGS.coordinator, flags.FLAGS.processes, flags.FLAGS.process_id) as hosts:
-        np.savez(f"{result}.{hosts.index}.npz", **trained(json.loads(Path(case).read_text()), hosts))
+        found = trained(json.loads(Path(case).read_text()), hosts)
+        np.savez(f"{result}.{hosts.index}.npz", allow_pickle=False, **found)
 
 
 if __name__ == "__main__":
