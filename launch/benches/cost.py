@@ -8,9 +8,9 @@ import numpy as np
 
 from agentrl_jax.compilations import compilations
 from agentrl_jax.launch.benches import play
-from agentrl_jax.launch.benches.options import option
 from agentrl_jax.launch.benches.rivals import quartiles, significant
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
+from agentrl_jax.launch.options import option
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.strategies import Independent
 from agentrl_jax.workers import InProcess

@@ -13,10 +13,10 @@ from agentrl_jax.compilations import compilations
 from agentrl_jax.episodes import Agent, Prompter
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches import play
-from agentrl_jax.launch.benches.options import option
 from agentrl_jax.launch.benches.rivals import quartiles, significant
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
 from agentrl_jax.launch.benches.worlds import Thinking
+from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.strategies import Independent

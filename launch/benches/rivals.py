@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.benches.options import option
+from agentrl_jax.launch.options import option
 
 Found = dict[str, Any]  # numbers: what one repeat found; its `seconds` at least
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from agentrl_jax.compilations import compilations
 from agentrl_jax.launch.benches import play
-from agentrl_jax.launch.benches.options import option
 from agentrl_jax.launch.benches.rivals import Against, Found, compared, interleaved
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
+from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.trajectories import Sampling as Knobs
 

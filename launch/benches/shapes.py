@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.benches.options import option
+from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import EngineConfig, LocalEngine
 from agentrl_jax.models.decoder import Decoder, DecoderConfig, parameter_count
 from agentrl_jax.sharding import MeshConfig

@@ -1,0 +1,1 @@
+"""Kubernetes on Google Cloud with JobSet: `agentrl-gke`."""

@@ -1,0 +1,1 @@
+"""GPU clusters with Slurm: `agentrl-slurm`."""

@@ -1,0 +1,1 @@
+"""TPU VMs with gcloud: `agentrl-tpu`."""
