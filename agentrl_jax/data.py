@@ -12,6 +12,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from agentrl_jax.episodes import Agent, scripted_calls
 from agentrl_jax.errors import UserError
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.messages import Message
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 
@@ -86,17 +87,23 @@ def read(path: Path, limit: int | None = None) -> list[Trajectory]:
 
 
 class DemonstrationFeed:
-    """Endless shuffled batches of demonstrations with their calls, one group a demonstration."""
+    """Endless shuffled batches of demonstrations with their calls, one group a demonstration; of several hosts, its share of each.
 
-    def __init__(self, path: Path, agent: Agent, batch: int, seed: int) -> None:
+    All hosts are at the same record, so any number of them goes on from the same state.
+    """
+
+    def __init__(self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None) -> None:
         def with_calls(record: bytes) -> Group:
             trajectory = scripted_calls(decode(record), agent)
             return Group(trajectory.task, (trajectory,))
 
+        def own(records: Sequence[bytes]) -> list[Group]:
+            return list(map(with_calls, (hosts or Hosts()).mine(records)))
+
         source = open_source(path)
         if len(source) < batch:
             raise UserError(f"the demonstration file {path} holds {len(source)} records, fewer than one batch of {batch}")
-        data = grain.MapDataset.source(source).seed(seed).shuffle().repeat().map(with_calls).batch(batch, batch_fn=list)
+        data = grain.MapDataset.source(source).seed(seed).shuffle().repeat().batch(batch, batch_fn=list).map(own)
         self._iterator = iter(data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
     def next(self, step: int) -> list[Group]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
@@ -164,7 +165,7 @@ def compile_programs(policy: Policy, mesh: Mesh, cache: Cache, longest: int, alt
     def per_part(fn: Callable[..., Any], given: tuple[PartitionSpec, ...], made: Any) -> Callable[..., Any]:
         return jax.shard_map(fn, mesh=mesh, in_specs=given, out_specs=made, axis_names={"data"}, check_vma=False)
 
-    return Programs(
+    programs = Programs(
         prefill=jax.jit(
             per_part(functools.partial(prefill, policy), (whole, data, data, data, data, data, data), data),
             in_shardings=(None, layout, rows, rows, rows, rows, rows), out_shardings=layout, donate_argnums=1,
@@ -180,3 +181,15 @@ def compile_programs(policy: Policy, mesh: Mesh, cache: Cache, longest: int, alt
             in_shardings=(layout, layout, rows, rows, rows), out_shardings=(layout, layout), donate_argnums=(0, 1),
         ),
     )  # fmt: skip
+    if jax.process_count() == 1 or rows.is_fully_replicated:
+        return programs
+    return Programs(*(_split_first(program, rows) for program in (programs.prefill, programs.decode, programs.move)))
+
+
+def _split_first(program: Callable[..., Any], rows: NamedSharding) -> Callable[..., Any]:
+    """The program with its host arrays put on the devices before: among several processes jit splits none, even over its own."""
+
+    def call(*args: Any) -> Any:
+        return program(*jax.tree.map(lambda x: jax.device_put(x, rows) if isinstance(x, np.ndarray) else x, args))
+
+    return call

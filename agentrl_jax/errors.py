@@ -5,6 +5,14 @@ class UserError(Exception):
     """Something the user typed or handed in is wrong; the message is one sentence that says what to do."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM asked the run to stop; everything is saved."""
+
+
+class HostMissing(Exception):
+    """Another process of the run did not come to where all must meet; the message names it."""
+
+
 class EnvironmentFailure(Exception):
     """A world or its worker went wrong; the episode is played again in a fresh world, or dropped and counted, never scored as 0.
 

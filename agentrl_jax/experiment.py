@@ -74,9 +74,11 @@ class DemonstrationConfig:
 
 @runtime_checkable
 class Feed(Protocol):
-    """Where a phase's experience comes from."""
+    """Where a phase's experience comes from. Of several processes each has its own, and all are always in the same state."""
 
-    def next(self, step: int) -> list[Group]: ...
+    def next(self, step: int) -> list[Group]:
+        """This process's groups of the step."""
+        ...
 
     def state(self) -> Any: ...
 
@@ -101,7 +103,7 @@ class Demonstrations:
 
     def open(self, run: "Run") -> Feed:
         assert run.demonstrations is not None, "the experiment has no demonstrations"
-        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1))
+        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts)
 
 
 @dataclass

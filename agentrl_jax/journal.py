@@ -75,6 +75,16 @@ def truncate(path: str | os.PathLike[str], keep: Callable[[dict[str, Any]], bool
         new.unlink(missing_ok=True)
 
 
+def merge(parts: Sequence[Path], path: Path, order: Callable[[dict[str, Any]], Any]) -> None:
+    """Make one JSONL file, its lines in the order of `order`, of several, which go."""
+    lines = sorted((data for part in parts for _, data in lines_of(part)), key=order)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    unfinished.replace(path)
+    for part in parts:
+        part.unlink()
+
+
 def mend(path: str | os.PathLike[str]) -> None:
     """Drop the torn last line that a killed process may have left, so that the next line starts on its own."""
     path = Path(path)

@@ -1,5 +1,6 @@
 """`Learner`: log-probs without whole-batch logits, and the sharded, donated, accumulated update."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from agentrl_jax.batch import Batch
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.record import record
 from agentrl_jax.sharding import ROWS, automatic, batch_sharding, per_shard, replicated, shards, weight_shardings
+from agentrl_jax.shares import Share, place, share_of
 
 LOGITS_AT_ONCE = 2**25  # floats on a device: 128 MiB of logits
 
@@ -120,7 +122,7 @@ class Learner:
         self._accumulate = jax.jit(self._accumulate_fn, donate_argnums=(1, 2), out_shardings=(chosen, None))
         self._apply = jax.jit(self._apply_fn, donate_argnums=0)
         self._key = jax.jit(lambda key, step, i: jax.random.fold_in(jax.random.fold_in(key, step), i), out_shardings=everywhere)
-        self._score = jax.jit(lambda params, batch: token_logp(policy, params, batch))
+        self._score = jax.jit(lambda params, batch: token_logp(policy, params, batch), out_shardings=batch_sharding(mesh))
 
     def _select(self, tree: Any) -> Any:
         """A tree like the parameters, with None (no leaf) in place of each that is frozen."""
@@ -128,12 +130,10 @@ class Learner:
 
     def init(self, key: Array, params: Params) -> TrainState:
         """A state around a copy of `params`, sharded over the mesh. Frozen weights have no moments."""
-        params = jax.tree.map(lambda x, s: jnp.copy(jax.device_put(x, s)), params, self._weights)
+        params = jax.tree.map(place, params, self._weights)
         opt_state = jax.jit(self._tx.init, out_shardings=self._moments)(self._select(params))
         everywhere = replicated(self._mesh)
-        return TrainState(
-            step=jax.device_put(jnp.int32(0), everywhere), params=params, opt_state=opt_state, key=jax.device_put(key, everywhere)
-        )
+        return TrainState(step=place(jnp.int32(0), everywhere), params=params, opt_state=opt_state, key=place(key, everywhere))
 
     def _accumulate_fn(
         self, params: Params, gradient: Params, sums: dict[str, Array], batch: Any, share: Float[Array, ""], key: Key[Array, ""]
@@ -165,17 +165,15 @@ class Learner:
             norm = optax.tree.norm(gradient)
         return TrainState(step=state.step + 1, params=params, opt_state=opt_state, key=state.key, extra=state.extra), norm
 
-    def divisible(self, rows: int) -> int:
-        """The least number of rows, at least `rows`, that the mesh can split evenly."""
-        parts = shards(self._mesh, ROWS)
-        return math.ceil(rows / parts) * parts
-
-    def put(self, tree: Any) -> Any:
-        """Host arrays [B, ...] onto the mesh, rows split over it."""
-        return jax.device_put(tree, batch_sharding(self._mesh))
+    @functools.cached_property
+    def share(self) -> Share:
+        """Which rows of its batches this process feeds."""
+        return share_of(self._mesh)
 
     def update(self, state: TrainState, microbatches: Sequence[Any]) -> tuple[TrainState, dict[str, Array]]:
         """One optimizer step on sum(weight x loss) over all microbatches, each a record with a `batch` field.
+
+        Of several processes each hands in its share of the rows, in equally many microbatches.
 
         The forward pass's own losses (`Output.aux`) are added as their mean over the microbatches. Returns metrics on the
         device: `loss` (without them), `aux` where there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's own.
@@ -188,8 +186,8 @@ class Learner:
                 self._metrics = tuple(shapes)
             sums = {name: np.float32(0) for name in self._metrics}
             for i, microbatch in enumerate(microbatches):
-                key = self._key(state.key, state.step, np.int32(i))
-                gradient, sums = self._accumulate(state.params, gradient, sums, self.put(microbatch), share, key)
+                key, rows = self._key(state.key, state.step, np.int32(i)), self.share.put(microbatch, microbatch.batch)
+                gradient, sums = self._accumulate(state.params, gradient, sums, rows, share, key)
             state, norm = self._apply(state, gradient)
         return state, {**sums, "gradient_norm": norm}
 
@@ -218,9 +216,9 @@ class Learner:
             return self._accumulate.lower(state.params, gradient, sums, microbatch, number, state.key), self._apply.lower(state, gradient)
 
     def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
-        """Log-probs and entropies of a packed batch."""
+        """Log-probs and entropies of a packed batch, given this process's rows of it."""
         with jax.set_mesh(self._mesh):
-            return self._score(params, self.put(batch))
+            return self._score(params, self.share.put(batch, batch))
 
 
 def _merged(trained: Params, params: Params) -> Params:

@@ -46,6 +46,8 @@ class EngineConfig:
         m, local = self.mesh, jax.local_devices()[self.first_device :]
         if m.fsdp != 1:
             raise UserError("an engine splits its weights over tensor and expert; over fsdp they would be gathered for every token")
+        if m.each or m.memory_gb or set(m.over_network()) != {1}:
+            raise UserError("an engine's devices are of one process: of its mesh only data, expert and tensor may be set")
         sizes = (m.data, m.expert, m.tensor)
         wanted = len(local) if -1 in sizes else int(np.prod(sizes))
         if wanted > len(local):

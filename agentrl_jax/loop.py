@@ -3,6 +3,7 @@
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -14,45 +15,46 @@ import numpy as np
 from agentrl_jax import curves
 from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.compilations import compilations
-from agentrl_jax.errors import UserError
+from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.experiment import Experiment, Phase
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.policy import Params
-from agentrl_jax.run import Run, describe_rollouts, write_json
+from agentrl_jax.run import Run, describe_rollouts, rollout_facts, write_json
 from agentrl_jax.statistics import Summary, difference_interval, summarize
 
 
-class Interrupted(KeyboardInterrupt):
-    """The user pressed Ctrl-C; everything is saved."""
-
-
 class StopSign:
-    """Turns the first Ctrl-C into a request to stop after the step at work; the second one interrupts at once."""
+    """Turns Ctrl-C, or the SIGTERM before a preemption, into a request to stop after the step at work; a second one interrupts at once."""
 
     def __init__(self) -> None:
         self.up = False
 
     def __enter__(self) -> "StopSign":
-        self._before = signal.signal(signal.SIGINT, self._raise)
+        self._before = {sign: signal.signal(sign, self._raise) for sign in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: Any) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for sign, handler in self._before.items():
+            signal.signal(sign, handler or signal.SIG_DFL)  # None: jax's own, which is not to be had again
 
     def _raise(self, signum: int, frame: FrameType | None) -> None:
+        if self.up:
+            raise KeyboardInterrupt
         self.up = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: bool = False) -> list[Summary]:
-    """Run every phase of the experiment, or what is left of it, and evaluate; returns the table.
+def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: bool = False, hosts: Hosts | None = None) -> list[Summary]:
+    """Run every phase of the experiment, or what is left of it, and evaluate; returns the table. All `hosts` do it together.
 
-    Raises Interrupted after a Ctrl-C: the same call goes on from there.
+    Raises Interrupted after a Ctrl-C or SIGTERM: the same call goes on from there.
     """
-    started = time.monotonic()
+    started, hosts = time.monotonic(), hosts or Hosts()
     if fresh:
-        discard(run_dir)
-    with StopSign() as stop, Run(experiment, run_dir, quiet) as run:
+        with hosts.leader_first("a fresh start"):
+            if hosts.leads:
+                discard(run_dir)
+    with StopSign() as stop, Run(experiment, run_dir, quiet, hosts) as run:
         seconds = {"setup": time.monotonic() - started}
         params = run.params
         for name, phase in experiment.phases.items():
@@ -83,8 +85,9 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
     feed, spent = phase.source.open(run), host["seconds"]
     if done:
         feed.load(host["feed"])
-    run.reporter.rewind(list(run.experiment.phases), name, done)
-    run.forget_evaluation(phase.label)
+    with run.hosts.leader_first("what was recorded before"):
+        run.reporter.rewind(list(run.experiment.phases), name, done)
+        run.forget_evaluation(phase.label)
     run.reporter.begin(name, phase.steps, done)
     pending: tuple[int, dict[str, Any], float] | None = None
     for step in range(done, phase.steps):
@@ -95,25 +98,35 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
         if phase.source.on_policy:
             run.runtime.publish(state.params, step + 1)
         report(run, name, pending)  # of the step before, while this one is on the device
+        failures = {name: count - failed.get(name, 0.0) for name, count in run.runtime.failures.metrics().items()}
+        facts = rollout_facts(groups) if phase.source.on_policy else []
+        said = run.hosts.gather(f"step {step} of {name}", {"stop": stop.up, "groups": facts, "failures": failures})
+        stopping = any(one["stop"] for one in said)
         if phase.source.on_policy:
-            metrics |= describe_rollouts(groups)
-            metrics |= {name: count - failed.get(name, 0.0) for name, count in run.runtime.failures.metrics().items()}
-            run.reporter.trajectories(name, step, groups[: run.experiment.record_groups])
+            metrics |= describe_rollouts(run.hosts.merged([one["groups"] for one in said]))
+            metrics |= totals([one["failures"] for one in said])
+            recorded = len(run.hosts.mine(range(run.experiment.record_groups)))
+            run.reporter.trajectories(name, step, groups[:recorded])
         metrics |= {"time/collect": collected - began, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compilations() - compiled
         pending = step, metrics, time.monotonic() - began
         spent += pending[2]
-        if stop.up or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
+        if stopping or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
             report(run, name, pending)
             pending = None
             keeper.save(step + 1, state, {"feed": feed.state(), "algorithm": algorithm.host_state(), "seconds": spent})
-        if stop.up:
+        if stopping:
             run.reporter.say(f"stopped after step {step + 1} of {phase.steps} of {name}; the same command goes on from here")
             raise Interrupted
     run.runtime.publish(state.params, phase.steps)
     run.reporter.end(name)
     keeper.close()
     return state.params, spent
+
+
+def totals(counts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Sums by name."""
+    return {name: sum(one.get(name, 0.0) for one in counts) for name in dict.fromkeys(name for one in counts for name in one)}
 
 
 def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | None) -> None:
@@ -142,12 +155,15 @@ def conclude(run: Run, seconds: dict[str, float]) -> list[Summary]:
         both = sorted(before.keys() & after.keys())  # a world that failed for one of them says nothing
         difference = difference_interval([after[seed] for seed in both], [before[seed] for seed in both])
     run.reporter.table(summaries, difference, (phases[-1], phases[0]) if difference else ("", ""))
+    failures = run.hosts.gather("environment failures", run.runtime.failures.record())
+    if not run.hosts.leads:
+        return summaries
     curves.draw(run.run_dir / "metrics.jsonl", run.run_dir / "curves.png", summaries)
     packages = {name: version(name) for name in ("jax", "flax", "optax", "orbax-checkpoint", "transformers", "grain", "gymnasium", "numpy")}
     content = {
         "experiment": run.experiment.name, "seed": run.experiment.seed, "table": summaries, "difference": difference,
         "seconds": {name: round(value, 2) for name, value in seconds.items()}, "packages": packages,
-        "environment_failures": run.runtime.failures.record(),
+        "environment_failures": failures[0] if run.hosts.count == 1 else failures,
     }  # fmt: skip
     write_json(run.run_dir / "summary.json", content)
     run.reporter.say(f"everything is in {run.run_dir}: summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints")

@@ -19,7 +19,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.statistics import Summary
 from agentrl_jax.trajectories import Group
 
-RECORDS = ("metrics.jsonl", "trajectories.jsonl")
+RECORDS = ("metrics.jsonl", "trajectories*.jsonl")  # the trajectories of process 3, as it wrote them: trajectories.3.jsonl
 PLAIN_SECONDS = 10.0  # between two lines where there is no terminal
 WINDOW = 10  # steps that the live numbers are means of
 
@@ -39,8 +39,8 @@ class Reporter:
         self._live: Live | None = None
         with self._writing():
             run_dir.mkdir(parents=True, exist_ok=True)
-            for name in RECORDS:
-                journal.mend(run_dir / name)
+            for path in self._records():
+                journal.mend(path)
             self._metrics = open(run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
         self._steps = sum(1 for _ in journal.lines_of(run_dir / "metrics.jsonl"))  # over all phases: TensorBoard's step
 
@@ -54,8 +54,8 @@ class Reporter:
 
         self._close_files()
         with self._writing():
-            for name in RECORDS:
-                journal.truncate(self._run_dir / name, keep)
+            for path in self._records():
+                journal.truncate(path, keep)
             self._metrics = open(self._run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
         self._steps = sum(1 for _ in journal.lines_of(self._run_dir / "metrics.jsonl"))
 
@@ -100,6 +100,9 @@ class Reporter:
         if difference is not None:
             self.say(spelled(difference_sentence(difference, names), self._console))
 
+    def _records(self) -> list[Path]:
+        return [path for name in RECORDS for path in sorted(self._run_dir.glob(name))]
+
     def close(self) -> None:
         """Leave the terminal as it was and close every file; safe to call twice."""
         self._stop()
@@ -132,6 +135,34 @@ class Reporter:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise UserError(f"cannot write the run folder {self._run_dir} ({reason}): choose another folder or free its disk") from error
+
+
+class Follower:
+    """The reporter of a process other than the first: writes its trajectories, and says what goes wrong; all else is said once."""
+
+    def __init__(self, run_dir: Path, quiet: bool, process: int) -> None:
+        self._path, self._process = run_dir / f"trajectories.{process}.jsonl", process
+        self._console = Console(quiet=quiet, highlight=False, stderr=True)
+
+    def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
+        journal.write(self._path, [t for group in groups for t in group.trajectories], step, phase)
+
+    def say(self, text: str) -> None:
+        self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
+
+    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None: ...
+
+    def begin(self, phase: str, total: int, done: int) -> None: ...
+
+    def step(self, phase: str, step: int, metrics: Mapping[str, Any], seconds: float) -> None: ...
+
+    def end(self, phase: str) -> None: ...
+
+    def table(
+        self, summaries: Sequence[Summary], difference: tuple[float, float] | None = None, names: tuple[str, str] = ("GRPO", "SFT")
+    ) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Live:

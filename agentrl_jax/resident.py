@@ -13,6 +13,7 @@ from agentrl_jax.places import Move, Request
 from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.sampling import Board
 from agentrl_jax.sharding import shards, weight_shardings
+from agentrl_jax.shares import brought
 
 WIDE = 8  # times the chunk: the tokens of a row that the wide prefill program takes
 
@@ -39,7 +40,8 @@ class Resident:
 
     def placed(self, params: Params) -> Params:
         """A copy of the weights on the engine's own devices: one place, so that programs compiled once always fit."""
-        held = jax.device_put(params, weight_shardings(self._mesh, self._axes, params))
+        where = weight_shardings(self._mesh, self._axes, params)
+        held = jax.tree.map(lambda x, sharding: jax.device_put(brought(x), sharding), params, where)
         with jax.set_mesh(self._mesh):  # how weights are laid out depends on the platform
             return jax.tree.map(_shared, jax.block_until_ready(self._copy(held)))
 

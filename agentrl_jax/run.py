@@ -22,15 +22,17 @@ from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import flatten, play_all
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
+from agentrl_jax.fitting import fitted, need_of
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
-from agentrl_jax.reporting import Reporter
+from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.sharding import make_mesh
+from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
 from agentrl_jax.strategies import Scripted
 from agentrl_jax.threads import Threads
-from agentrl_jax.trajectories import Sampling, StopReason, Trajectory
+from agentrl_jax.trajectories import Group, Sampling, StopReason, Trajectory
 from agentrl_jax.workers import InProcess, Workers
 
 LEAST_MEMORY_MB = 256
@@ -58,27 +60,35 @@ def make_runtime(
     engines: Mapping[str, Engine] | None = None,
     agents: Mapping[str, Agent] | None = None,
     say: Callable[[str], None] | None = None,
+    hosts: Hosts | None = None,
 ) -> Runtime:
     """A runtime with the config's workers, retries and deadlines."""
-    return Runtime(engines or {}, agents or {}, make_workers(environment), environment.retries, environment.deadlines, say)
+    return Runtime(engines or {}, agents or {}, make_workers(environment), environment.retries, environment.deadlines, say, hosts)
 
 
 class Run:
-    """Builds what an experiment names; everything it makes is in the run folder, and is found there the next time."""
+    """Builds what an experiment names; everything it makes is in the run folder, and is found there the next time.
 
-    def __init__(self, experiment: Experiment, run_dir: Path, quiet: bool = False) -> None:
-        self.experiment, self.run_dir = experiment, run_dir
+    Of several hosts, which share the folder, the first makes what is made once.
+    """
+
+    def __init__(self, experiment: Experiment, run_dir: Path, quiet: bool = False, hosts: Hosts | None = None) -> None:
+        self.experiment, self.run_dir, self.hosts = experiment, run_dir, hosts or Hosts()
         self.world = make(experiment.environment.name, experiment.environment.options)  # fails early, and knows its players
         self._check()
-        self.mesh: Mesh = make_mesh(experiment.mesh)
-        configfile.claim(run_dir, experiment)
-        self.reporter = Reporter(run_dir, quiet)
-        self.runtime = make_runtime(experiment.environment, say=self.reporter.say)
+        with self.hosts.leader_first("the run folder"):
+            if not self.hosts.leads and not (run_dir / "config.json").exists():
+                raise UserError(f"{run_dir} is not there for process {self.hosts.index}: name a folder that all processes share")
+            configfile.claim(run_dir, experiment)
+        self.reporter = Reporter(run_dir, quiet) if self.hosts.leads else Follower(run_dir, quiet, self.hosts.index)
+        self.runtime = make_runtime(experiment.environment, say=self.reporter.say, hosts=self.hosts)
         try:
-            self.demonstrations = self._find_demonstrations()
-            self.tokenizer = self._find_tokenizer()
+            with self.hosts.leader_first("demonstrations"):
+                self.demonstrations = self._find_demonstrations()
+                self.tokenizer = self._find_tokenizer()
             self.agent = make_agent(experiment, self.tokenizer, self.world.context)
             self.policy = experiment.policy.build(len(self.tokenizer))
+            self.mesh = self._make_mesh()
             self.params: Params = experiment.policy.start(self.policy, jax.random.key(experiment.seed), self.mesh)
             text = self.tokenizer.decode
             self.runtime.add("policy", self.agent, LocalEngine(self.policy, experiment.engine, self.params, text=text))
@@ -101,9 +111,21 @@ class Run:
         make_workers(experiment.environment)
         experiment.agent.limits.check()
         experiment.policy.build(1)
+        if not experiment.mesh.memory_gb:
+            self._make_mesh()
         for name, phase in experiment.phases.items():
             if phase.steps < 1 or phase.checkpoint_every < 1:
                 raise UserError(f"config.{name}.steps and checkpoint_every must be at least 1")
+
+    def _make_mesh(self) -> Mesh:
+        """The learner's mesh, as the config says or as the policy needs it."""
+        config, engine = self.experiment.mesh, self.experiment.engine
+        if not config.memory_gb:
+            return make_mesh(config)
+        devices = first_of_each(config.each, jax.devices()) if config.each else jax.devices()
+        apart = 0 < config.each <= engine.first_device
+        need = need_of(self.policy, 0 if apart else max(engine.mesh.expert, 1) * max(engine.mesh.tensor, 1))
+        return make_mesh(fitted(config, need, len(devices), len(slices_of(devices))))
 
     def _find_demonstrations(self) -> Path | None:
         """The demonstration file; has scripted players write it where there is none."""
@@ -120,7 +142,7 @@ class Run:
             self.reporter.say(f"writing {config.episodes:,} demonstrations by the player {config.player!r}")
             first = 2_000_000_000  # seeds that no evaluation uses
             tasks = [self.experiment.environment.task(first + i) for i in range(config.episodes)]
-            groups = self.runtime.collect(Scripted(config.player), tasks, (self.experiment.seed, -1))
+            groups = self.runtime.collect(Scripted(config.player), tasks, (self.experiment.seed, -1), hosts=Hosts())
             trajectories = flatten([group.trajectories for group in groups])
             data.write(path, trajectories)
             returns = data.returns(trajectories)
@@ -139,19 +161,21 @@ class Run:
     def evaluate(self, name: str, player: str | None = None) -> None:
         """Play the evaluation's worlds once and keep the trajectories; does nothing where they are kept already."""
         path = self._evaluation(name)
-        if path.exists():
+        if self.hosts.gather(f"whether {name} is evaluated", path.exists())[0]:
             return
         config = self.experiment.evaluation
         self.reporter.say(f"evaluating {name} on {config.episodes} worlds")
         trajectories = play_all(self.runtime, self.experiment.environment, config.episodes, config.seed, player, config.temperature)
-        if len(trajectories) < config.episodes:
-            failed = config.episodes - len(trajectories)
-            self.reporter.say(f"{failed} of these worlds failed at every attempt: {name} is judged by the others")
         path.parent.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
-        journal.write(unfinished, trajectories, 0, f"evaluation of {name}")
-        unfinished.rename(path)
+        parts = [path.with_suffix(f".{p}.unfinished") for p in range(self.hosts.count)]
+        parts[self.hosts.index].unlink(missing_ok=True)
+        journal.write(parts[self.hosts.index], trajectories, 0, f"evaluation of {name}")
+        played = sum(self.hosts.gather(f"evaluation of {name}", len(trajectories)))
+        if played < config.episodes:
+            self.reporter.say(f"{config.episodes - played} of these worlds failed at every attempt: {name} is judged by the others")
+        with self.hosts.leader_first(f"trajectories of {name}"):
+            if self.hosts.leads:
+                journal.merge(parts, path, lambda line: line["seed"])
 
     def evaluated(self, name: str) -> list[Trajectory]:
         """The kept trajectories of an evaluation."""
@@ -206,20 +230,35 @@ def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, An
     return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / (phase or saved[0]), like)
 
 
-def describe_rollouts(groups: Sequence[Any]) -> dict[str, float]:
-    """Means over the trajectories of a step."""
-    trajectories = flatten([group.trajectories for group in groups])
-    dropped = {"rollout/dropped": float(sum(group.dropped for group in groups))}
-    if not trajectories:
+def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """What the metrics of a step need to know of each group; plain data, for other processes."""
+    return [
+        {
+            "dropped": group.dropped,
+            "played": [
+                (float(t.total_reward), len(t.turns), len(t.calls[-1].ids) if t.calls else None, t.stop_reason, t.success)
+                for t in group.trajectories
+            ],
+        }
+        for group in groups
+    ]
+
+
+def describe_rollouts(facts: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Means over the trajectories of a step, from the `rollout_facts` of all its groups."""
+    dropped = {"rollout/dropped": float(sum(group["dropped"] for group in facts))}
+    played = [trajectory for group in facts for trajectory in group["played"]]
+    if not played:
         return dropped
-    stopped = Counter(t.stop_reason for t in trajectories)
-    wins = [t.success for t in trajectories if t.success is not None]
+    returns, turns, lengths, reasons, successes = zip(*played)
+    stopped = Counter(reasons)
+    wins = [success for success in successes if success is not None]
     return {
-        "rollout/return": float(np.mean([t.total_reward for t in trajectories])),
-        "rollout/turns": float(np.mean([len(t.turns) for t in trajectories])),
-        "rollout/length": float(np.mean([len(t.calls[-1].ids) for t in trajectories if t.calls] or [0])),
+        "rollout/return": float(np.mean(returns)),
+        "rollout/turns": float(np.mean(turns)),
+        "rollout/length": float(np.mean([length for length in lengths if length is not None] or [0])),
         **dropped,
-        **{f"rollout/stopped/{reason}": stopped[reason] / len(trajectories) for reason in get_args(StopReason)},
+        **{f"rollout/stopped/{reason}": stopped[reason] / len(played) for reason in get_args(StopReason)},
         **({"rollout/success": float(np.mean(wins))} if wins else {}),
     }
 

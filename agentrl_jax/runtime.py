@@ -14,6 +14,7 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.episodes import Agent, Watch, play, sampled, scripted, unwatched
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
 from agentrl_jax.failures import Failures
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
@@ -58,8 +59,13 @@ class Runtime:
         retries: int = 2,
         deadlines: Deadlines | None = None,
         say: Callable[[str], None] | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
-        """`say` is told who has waited for long and what went wrong for the first time; without it nobody watches."""
+        """`say` is told who has waited for long and what went wrong for the first time; without it nobody watches.
+
+        Of several `hosts` each has its own runtime, which plays its share of the tasks.
+        """
+        self.hosts = hosts or Hosts()
         self.engines, self.agents = dict(engines), dict(agents)
         self.retries, self.deadlines = retries, (deadlines or Deadlines()).check()
         self.failures = Failures(say)
@@ -89,14 +95,18 @@ class Runtime:
 
         return self._loop.run_until_complete(wait())
 
-    def collect(self, strategy: Strategy, tasks: Sequence[Task], key: Key) -> list[Group]:
-        """The groups of all tasks, played side by side, in the order of the tasks; `key` is (run, step)."""
+    def collect(self, strategy: Strategy, tasks: Sequence[Task], key: Key, hosts: Hosts | None = None) -> list[Group]:
+        """The groups of this process's tasks, played side by side, in their order; `key` is (run, step).
+
+        All processes name all tasks, and the key of each is the same whoever plays it; `hosts` deals them otherwise.
+        """
+        mine = (hosts or self.hosts).mine(list(enumerate(tasks)))
 
         async def group(task: Task, i: int) -> Group:
             _GROUP.set(_Group())
             return await strategy.collect(task, self, (*key, i))
 
-        return self.run(_together([group(task, i) for i, task in enumerate(tasks)]))
+        return self.run(_together([group(task, i) for i, task in mine]))
 
     async def episode(self, task: Task, agent: str, key: Key, sample: int = 0) -> Trajectory | None:
         """One episode of a named agent; a failing world is replaced `retries` times, then the episode is None."""

@@ -1,11 +1,14 @@
 """One mesh with word axes, and one table from logical to mesh axes: of weights, of activations, of functions run per shard."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from agentrl_jax.errors import UserError
@@ -33,25 +36,82 @@ class MeshConfig:
 
     Devices that differ in `expert` or `tensor` alone hold the same rows: each computes its share of the experts, heads,
     hidden units and vocabulary for them, and the shares are summed.
+
+    Where some devices are joined by a slower network (TPU slices, or hosts whose devices know of no slice), the `dcn_` sizes say
+    how an axis goes on over it; then the others are those of one slice. 4 slices of 8 chips, `fsdp=8, dcn_data=4`: weights are
+    split within a slice, and only the gradient's sum passes between them.
     """
 
     data: int = -1
     fsdp: int = 1
     expert: int = 1
     tensor: int = 1
+    dcn_data: int = 1
+    dcn_fsdp: int = 1
+    dcn_expert: int = 1
+    dcn_tensor: int = 1
+    each: int = 0  # so many devices of every process, its first ones; 0: all
+    memory_gb: float = 0.0  # of a device: `fsdp` and `data` are then chosen by what the weights need; 0: as they are above
+
+    def within(self) -> tuple[int, ...]:
+        return self.data, self.fsdp, self.expert, self.tensor
+
+    def over_network(self) -> tuple[int, ...]:
+        return self.dcn_data, self.dcn_fsdp, self.dcn_expert, self.dcn_tensor
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh over all devices, or those given. Raises UserError where the sizes do not multiply to their number."""
-    count = jax.device_count() if devices is None else len(devices)
-    sizes = [config.data, config.fsdp, config.expert, config.tensor]
+    if devices is None and config.each:
+        devices = first_of_each(config.each, jax.devices())
+    kinds = (AxisType.Auto,) * len(AXES)
+    if set(config.over_network()) == {1}:
+        sizes = _filled(config.within(), jax.device_count() if devices is None else len(devices))
+        return jax.make_mesh(sizes, AXES, kinds, devices=devices)
+    return Mesh(arranged(config, jax.devices() if devices is None else devices), AXES, axis_types=kinds)
+
+
+def arranged(config: MeshConfig, devices: Sequence[Any]) -> np.ndarray:
+    """The devices of several slices as a mesh has them, [data, fsdp, expert, tensor]; along each axis those of a slice are together."""
+    slices = slices_of(devices)
+    if len(devices) % len(slices):
+        raise UserError(f"{len(devices)} devices cannot be split evenly over {len(slices)} slices")
+    outer = _filled(config.over_network(), len(slices), "dcn_", "slices")
+    inner = _filled(config.within(), len(devices) // len(slices), of="devices of a slice")
+    return mesh_utils.create_hybrid_device_mesh(inner, outer, devices, process_is_granule=not _sliced(devices))
+
+
+def _filled(sizes: Sequence[int], count: int, prefix: str = "", of: str = "devices") -> tuple[int, ...]:
+    """The sizes with what is left of `count` in place of -1."""
+    said = ", ".join(f"{prefix}{axis}={n}" for axis, n in zip(AXES, sizes))
     fixed = math.prod(n for n in sizes if n > 0)
     if sizes.count(-1) > 1 or any(n == 0 or n < -1 for n in sizes) or count % fixed:
-        raise UserError(f"a mesh of {config} does not fit {count} devices")
-    sizes = [count // fixed if n == -1 else n for n in sizes]
-    if math.prod(sizes) != count:
-        raise UserError(f"a mesh of {config} uses {math.prod(sizes)} of {count} devices: set one axis to -1")
-    return jax.make_mesh(tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+        raise UserError(f"a mesh of {said} does not fit {count} {of}")
+    if -1 not in sizes and fixed != count:
+        raise UserError(f"a mesh of {said} uses {fixed} of {count} {of}: set one axis to -1")
+    return tuple(count // fixed if n == -1 else n for n in sizes)
+
+
+def _sliced(devices: Sequence[Any]) -> bool:
+    return len({getattr(device, "slice_index", None) for device in devices}) > 1
+
+
+def slices_of(devices: Sequence[Any]) -> set[int]:
+    """The groups of devices that a slower network joins: slices where the devices know of several, or else processes."""
+    return {device.slice_index if _sliced(devices) else device.process_index for device in devices}
+
+
+def first_of_each(count: int, devices: Sequence[Any]) -> list[Any]:
+    """The first `count` devices of every process. Raises UserError where one has fewer."""
+    taken = Counter[int]()
+    kept = []
+    for device in devices:
+        taken[device.process_index] += 1
+        if taken[device.process_index] <= count:
+            kept.append(device)
+    if count < 0 or min(taken.values()) < count:
+        raise UserError(f"config.mesh.each={count}, but a process has {min(taken.values())} devices")
+    return kept
 
 
 def shards(mesh: Mesh | AbstractMesh, axes: tuple[str, ...]) -> int:
@@ -101,7 +161,7 @@ def per_shard(fn: Callable[..., Any], in_axes: tuple[Names, ...], out_axes: Any,
 
     def call(*args: Any) -> Any:
         mesh = jax.sharding.get_abstract_mesh()
-        if mesh.empty or mesh.size == 1 or AxisType.Auto not in mesh.axis_types:
+        if mesh.empty or shards(mesh, over) == 1 or AxisType.Auto not in mesh.axis_types:
             return fn(*args)
         split = {name: set(TABLE[name]) <= set(over) for names in in_axes for name in names if name}
         for names, x in zip(in_axes, args, strict=True):

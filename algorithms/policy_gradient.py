@@ -13,12 +13,15 @@ from jaxtyping import Array, Float
 from agentrl_jax.algorithms.losses import kl_k3
 from agentrl_jax.batch import Batch, Layout, pack, pack_branches, split
 from agentrl_jax.errors import UserError
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.pooled import pooled
 from agentrl_jax.record import AnyArray, record
 from agentrl_jax.rows import Collated, Indices, Row, collate, token_identity
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.shares import settle
 from agentrl_jax.trajectories import Group
 
 
@@ -75,7 +78,7 @@ class PolicyGradient:
             raise UserError(f"{type(policy).__name__} takes no rows with branches: leave the sharing of prompts off")
         self._config = config
         self._learner = Learner(policy, config.optimizer.build(steps * config.minibatches), self._loss, mesh)
-        self._microbatch = self._learner.divisible(config.microbatch)
+        self._rows = self._learner.share.rows(config.microbatch)
 
     def init(self, key: Array, params: Params) -> TrainState:
         state = self._learner.init(key, params)
@@ -107,21 +110,23 @@ class PolicyGradient:
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         """One pass over the groups in `minibatches` optimizer steps. A batch without any signal is a counted skip."""
         c = self._config
-        whole = collate(experience)
-        metrics: dict[str, Any] = {"tokens/identity": token_identity(experience, whole), "tokens": float(len(whole.indices.token_row))}
-        advantage = np.asarray(c.advantage(whole.indices), np.float64)
-        if advantage.shape != whole.indices.token_row.shape or not np.isfinite(advantage).all():
+        whole, hosts = collate(experience), runtime.hosts
+        everyone = pooled(hosts, whole.indices, len(experience))
+        identity = min(hosts.gather("tokens/identity", token_identity(experience, whole)))
+        metrics: dict[str, Any] = {"tokens/identity": identity, "tokens": float(len(everyone.mine))}
+        advantage = np.asarray(c.advantage(everyone.indices), np.float64)
+        if advantage.shape != everyone.mine.shape or not np.isfinite(advantage).all():
             raise UserError("the advantage must be one finite number per policy-written token")
-        groups_with_signal = len(np.unique(whole.indices.trajectory_group[whole.indices.token_trajectory[advantage != 0]]))
-        metrics["groups_with_signal"] = groups_with_signal / max(len(experience), 1)
-        shares = np.array_split(np.arange(len(experience)), c.minibatches)
-        sums, start = [], 0
-        microbatches = []
+        owners = everyone.indices.trajectory_group[everyone.indices.token_trajectory]
+        metrics["groups_with_signal"] = len(np.unique(owners[advantage != 0])) / max(everyone.groups, 1)
+        shares = np.array_split(np.arange(everyone.groups), c.minibatches)
+        sums, microbatches = [], []
         for share in shares:
-            part = whole if len(share) == len(experience) else collate([experience[i] for i in share])
-            stop = start + len(part.indices.token_row)
-            microbatches.append(self._microbatches(part, advantage[start:stop], state))
-            start = stop
+            own = [experience[i] for i in np.flatnonzero(np.isin(everyone.own, share))]
+            part = whole if len(share) == everyone.groups else collate(own)
+            indices, where = everyone.part(share)
+            mine = everyone.mine[where]
+            microbatches.append(self._microbatches(part, advantage[where][mine], c.aggregation(indices)[mine], state, hosts))
         for batches in microbatches:
             if batches:
                 state, on_device = self._learner.update(state, batches)
@@ -131,32 +136,34 @@ class PolicyGradient:
         metrics["device"] = sums
         return state, metrics
 
-    def _microbatches(self, part: Collated, advantage: np.ndarray, state: TrainState) -> list[PolicyGradientBatch]:
+    def _microbatches(
+        self, part: Collated, advantage: np.ndarray, weight: np.ndarray, state: TrainState, hosts: Hosts
+    ) -> list[PolicyGradientBatch]:
         """Packed microbatches of equal shape. Rows whose every loss is exactly 0 are left out; their weights still count."""
         c, indices = self._config, part.indices
-        weight = c.aggregation(indices)
         useful = np.zeros(len(part.rows), bool)
         useful[indices.token_row[advantage != 0]] = True
         if c.kl_coefficient:
             useful[:] = True
-        if not useful.any():
+        layout = self._pack([row for row, used in zip(part.rows, useful) if used])
+        layout = settle(hosts, self._learner.share, layout, self._rows)
+        if layout is None:
             return []
         keep = useful[indices.token_row]
         renumber = np.cumsum(useful) - 1
         at = renumber[indices.token_row[keep]], indices.token_position[keep]
-        layout = self._pack([row for row, used in zip(part.rows, useful) if used])
         batch = layout.batch(layout.scatter(weight[keep], *at))
         proximal = batch.sampler_logp if not c.rescore else self.score(state.params, batch)
         reference = self.score(state.extra, batch) if c.kl_coefficient else np.zeros_like(batch.weight)
         full = PolicyGradientBatch(batch=batch, advantage=layout.scatter(advantage[keep], *at), proximal_logp=proximal, ref_logp=reference)
-        return split(full, self._microbatch)
+        return split(full, self._rows)
 
     def _pack(self, rows: list[Row]) -> Layout:
         c = self._config
         if not c.sharing.prompt:
-            return pack(rows, c.bin_length, self._microbatch)
-        return pack_branches(rows, c.sharing.prompt, c.bin_length, c.sharing.rows, self._microbatch)
+            return pack(rows, c.bin_length, self._rows)
+        return pack_branches(rows, c.sharing.prompt, c.bin_length, c.sharing.rows, self._rows)
 
     def score(self, params: Params, batch: Batch) -> np.ndarray:
         """Log-probs [bins, length] of a packed batch, one microbatch at a time."""
-        return np.concatenate([jax.device_get(self._learner.score(params, part)[0]) for part in split(batch, self._microbatch)])
+        return np.concatenate([self._learner.share.take(self._learner.score(params, part)[0]) for part in split(batch, self._rows)])

@@ -14,9 +14,11 @@ from agentrl_jax.batch import Batch, pack, split
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.pooled import pooled
 from agentrl_jax.record import record
 from agentrl_jax.rows import Indices, collate
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.shares import settle
 from agentrl_jax.trajectories import Group
 
 
@@ -44,7 +46,7 @@ class Supervised:
     def __init__(self, config: SupervisedConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
         self._config = config
         self._learner = Learner(policy, config.optimizer.build(steps), self._loss, mesh)
-        self._microbatch = self._learner.divisible(config.microbatch)
+        self._rows = self._learner.share.rows(config.microbatch)
 
     def init(self, key: Array, params: Params) -> TrainState:
         return self._learner.init(key, params)
@@ -59,7 +61,10 @@ class Supervised:
 
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         part = collate(experience)
-        layout = pack(part.rows, self._config.bin_length, self._microbatch)
-        weight = layout.scatter(self._config.aggregation(part.indices), part.indices.token_row, part.indices.token_position)
-        state, on_device = self._learner.update(state, split(SupervisedBatch(batch=layout.batch(weight)), self._microbatch))
-        return state, {"tokens": float(len(part.indices.token_row)), "device": [on_device]}
+        everyone = pooled(runtime.hosts, part.indices, len(experience))
+        layout = settle(runtime.hosts, self._learner.share, pack(part.rows, self._config.bin_length, self._rows), self._rows)
+        assert layout is not None, "a batch of demonstrations has rows"
+        weight = self._config.aggregation(everyone.indices)[everyone.mine]
+        weight = layout.scatter(weight, part.indices.token_row, part.indices.token_position)
+        state, on_device = self._learner.update(state, split(SupervisedBatch(batch=layout.batch(weight)), self._rows))
+        return state, {"tokens": float(len(everyone.mine)), "device": [on_device]}

@@ -1,6 +1,9 @@
 """Train: agentrl-train --config=configs/wordle_grpo.py [--config.seed=1 ...] [--run_dir=runs/mine] [--fresh]
 
-Running the same command again goes on where it stopped; a finished run prints its table.
+Running the same command again goes on where it stopped; a finished run prints its table. On a TPU pod, under Slurm and on GKE the
+same command on every host makes one run of them; processes started by hand are told of each other:
+
+    agentrl-train --config=... --run_dir=/shared/mine --coordinator=host0:8476 --processes=2 --process_id=0   (and 1 on the other)
 """
 
 import sys
@@ -16,12 +19,16 @@ config_flags.DEFINE_config_file("config", help_string="A config file, or file.py
 flags.DEFINE_string("run_dir", "", "Where the run lives; empty: runs/ and the config's name.")
 flags.DEFINE_bool("fresh", False, "Delete the run folder and start over.")
 flags.DEFINE_bool("quiet", False, "Say nothing but errors.")
+flags.DEFINE_string("coordinator", "", "host:port at which process 0 can be reached, where processes are started by hand.")
+flags.DEFINE_integer("processes", 0, "How many processes there are; 0: as the cluster says, or else one.")
+flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
 
 
 def train() -> None:
     import agentrl_jax.envs  # noqa: F401  registers the environments
     from agentrl_jax import loop
     from agentrl_jax.experiment import Experiment
+    from agentrl_jax.hosts import join
 
     experiment = flags.FLAGS.config
     if experiment is None:
@@ -29,7 +36,9 @@ def train() -> None:
     if not isinstance(experiment, Experiment):  # config_flags hands out an object whose every use raises
         raise UserError(f"there is no config file {flags.FLAGS['config'].config_filename}: see the files in configs/")
     run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
-    loop.train(experiment, run_dir, flags.FLAGS.fresh, flags.FLAGS.quiet)
+    f = flags.FLAGS
+    with join(f.coordinator, f.processes, f.process_id, experiment.environment.deadlines) as hosts:
+        loop.train(experiment, run_dir, f.fresh, f.quiet, hosts)
 
 
 def main() -> None:

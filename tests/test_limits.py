@@ -14,7 +14,7 @@ from agentrl_jax.episodes import Agent, Limits
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
-from agentrl_jax.run import describe_rollouts
+from agentrl_jax.run import describe_rollouts, rollout_facts
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Call, Group, Key, Sampling, StopReason, Trajectory
@@ -94,7 +94,7 @@ def test_a_negative_limit_is_refused(limits: Limits):
 def test_the_metrics_say_why_episodes_stopped():
     reasons = ["terminated", "terminated", "turns", "context"]
     group = Group("task", tuple(Trajectory((), (), stop_reason=reason) for reason in reasons), dropped=3)  # type: ignore[arg-type]
-    metrics = describe_rollouts([group])
+    metrics = describe_rollouts(rollout_facts([group]))
     stopped = {name.rpartition("/")[2]: share for name, share in metrics.items() if name.startswith("rollout/stopped/")}
     assert stopped == {**dict.fromkeys(get_args(StopReason), 0.0), "terminated": 0.5, "turns": 0.25, "context": 0.25}
     assert metrics["rollout/dropped"] == 3.0

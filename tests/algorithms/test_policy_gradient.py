@@ -14,6 +14,7 @@ from jax import Array
 from agentrl_jax.algorithms.grpo import dr_grpo, grpo
 from agentrl_jax.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig, Sharing
 from agentrl_jax.errors import UserError
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Inputs, Policy
@@ -258,7 +259,8 @@ def test_groups_without_signal_still_count_in_the_mean(runtime: Runtime, algorit
 def packed(algorithm: PolicyGradient, groups: Sequence[Group]) -> list:
     part: Collated = collate(groups)
     advantage = np.ones(len(part.indices.token_row))
-    return algorithm._microbatches(part, advantage, algorithm.init(jax.random.key(0), PARAMS))
+    weight = algorithm._config.aggregation(part.indices)
+    return algorithm._microbatches(part, advantage, weight, algorithm.init(jax.random.key(0), PARAMS), Hosts())
 
 
 def test_tokens_that_the_policy_did_not_write_have_exactly_no_gradient(algorithm: PolicyGradient):
