@@ -18,7 +18,9 @@ def declare(kind: type) -> None:
     """Define a flag for each field of the dataclass."""
     for field in dataclasses.fields(kind):
         doc, least, default = field.metadata["doc"], field.metadata["least"], field.default
-        if isinstance(default, int):
+        if isinstance(default, bool):
+            flags.DEFINE_bool(field.name, default, doc)
+        elif isinstance(default, int):
             flags.DEFINE_integer(field.name, default, doc, lower_bound=least)
         elif isinstance(default, float):
             flags.DEFINE_float(field.name, default, doc, lower_bound=least)

@@ -1,0 +1,129 @@
+"""What a compiled program takes on described chips: memory by kind, exchanges by axis, time at the chip's rates."""
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from jax.stages import Compiled
+
+from agentrl_jax.chips import GIB, Chip, Seconds, in_all, seconds
+from agentrl_jax.collectives import Collective, collectives
+from agentrl_jax.launch.plans.programs import Program
+from agentrl_jax.operations import operations
+from agentrl_jax.topology import memory
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Like exchanges of a program, together."""
+
+    kind: str
+    axes: str  # of the mesh
+    members: int  # of a group
+    bytes: int  # of what a chip gets from one of them
+    times: int  # in a run; of those in an open loop, in a round
+    open: bool  # in a loop that data ends
+    sent: int  # bytes that a chip sends in all of them
+    seconds: float  # that all of them take, over links and network
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one program. Bytes and operations are those of one chip, in a run; `step` figures of decode are of one round of its loop."""
+
+    name: str
+    mesh: dict[str, int]
+    arguments: dict[str, int]
+    beside: dict[str, int]  # what else lives on the chip meanwhile
+    padding: int = 0  # by which XLA's count of the arguments differs: layouts take more, what is not used is left out
+    outputs: int = 0  # that take no argument's place
+    temporary: int = 0
+    total: int = 0
+    missing: int = 0  # bytes that do not fit
+    failure: str = ""  # why there is no program
+    exchanges: list[Exchange] = field(default_factory=list)
+    tokens: int = 0  # on all chips
+    useful: float = 0.0  # operations of a chip that the model itself takes
+    operations: float = 0.0  # of its matrix products, recomputed ones too
+    xla_operations: float = 0.0  # XLA's count, which takes each loop once and no kernel
+    traffic: int = 0  # least bytes to and from memory
+    compute_seconds: float = 0.0
+    memory_seconds: float = 0.0
+    links_seconds: float = 0.0
+    network_seconds: float = 0.0
+    compile_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Where everything overlaps: what takes longest."""
+        return max(self.compute_seconds, self.memory_seconds, self.links_seconds, self.network_seconds)
+
+    @property
+    def seconds_apart(self) -> float:
+        """Where nothing does: all of it."""
+        return max(self.compute_seconds, self.memory_seconds) + self.links_seconds + self.network_seconds
+
+    @property
+    def bound(self) -> str:
+        parts = ("compute", "memory", "links", "network")
+        return max(parts, key=lambda part: getattr(self, f"{part}_seconds"))
+
+
+def figures(program: Program, chip: Chip, kept: dict[str, int]) -> tuple[Figures, Compiled | None]:
+    """Compile and read. `kept` is all that lives on a chip between programs, by kind; what is no argument is beside it."""
+    sizes = {axis: int(n) for axis, n in program.mesh.shape.items()}
+    beside = {kind: size for kind, size in kept.items() if kind not in program.arguments}
+    began = time.perf_counter()
+    try:
+        compiled = program.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _too_big(program, sizes, beside, chip, str(error)), None
+    took = time.perf_counter() - began
+    found, held, mesh = collectives(compiled.as_text() or ""), memory(compiled), program.mesh
+    looped = any(x.open for x in found)  # what of its temporaries a round touches is not known
+    stepped = [x for x in found if x.open] if looped or program.name == "decode" else found
+    exchange = in_all(stepped, mesh, chip)
+    executed = operations(program.traced.jaxpr, program.attended) / mesh.size
+    traffic = program.traffic + (0 if looped else 2 * held.temporary) + 2 * sum(x.bytes * x.times for x in stepped)
+    total = held.total + sum(beside.values())
+    cost: Any = compiled.cost_analysis() or {}
+    return Figures(
+        program.name, sizes, program.arguments, beside, held.arguments - sum(program.arguments.values()), held.outputs - held.aliased,
+        held.temporary, total, max(0, total - int(chip.memory)), "", exchanges(found, mesh, chip), program.tokens,
+        (program.useful / mesh.size) or executed, executed, float(cost.get("flops", 0.0)), traffic, executed / chip.operations,
+        traffic / chip.memory_rate, exchange.links, exchange.network, round(took, 1),
+    ), compiled  # fmt: skip
+
+
+def exchanges(found: list[Collective], mesh: Mesh, chip: Chip) -> list[Exchange]:
+    """Like ones summed up, the longest first."""
+    times: Counter[tuple[Any, ...]] = Counter()
+    sent: Counter[tuple[Any, ...]] = Counter()
+    took: Counter[tuple[Any, ...]] = Counter()
+    for x in found:
+        members = 2 if x.kind == "collective-permute" else max(map(len, x.groups))
+        like = (x.kind, " x ".join(x.axes(mesh)), members, x.bytes, x.open)
+        one: Seconds = seconds(x, mesh, chip)
+        times[like] += x.times
+        sent[like] += round(x.sent * x.times)  # type: ignore[assignment]
+        took[like] += (one.links + one.network) * x.times  # type: ignore[assignment]
+    made = [Exchange(*like[:4], n, like[4], sent[like], float(took[like])) for like, n in times.items()]
+    return sorted(made, key=lambda x: (-x.seconds, -x.bytes, x.kind, x.axes))
+
+
+def _too_big(program: Program, mesh: dict[str, int], beside: dict[str, int], chip: Chip, error: str) -> Figures:
+    """Of a program that the compiler refuses for want of memory."""
+    sentence = " ".join(error.split("RESOURCE_EXHAUSTED:")[1].split("\n")[0].split())
+    wanted = re.search(r"\(([\d.]+)([MGT])\) exceeds", sentence)
+    temporary = int(float(wanted[1]) * GIB * {"M": 2**-10, "G": 1, "T": 2**10}[wanted[2]]) if wanted else 0
+    total = temporary + sum(program.arguments.values()) + sum(beside.values())
+    return Figures(
+        program.name, mesh, program.arguments, beside, temporary=temporary, total=total,
+        missing=max(1, total - int(chip.memory)), failure=sentence, tokens=program.tokens,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""A whole plan: every program of a subject compiled, what a step takes, what does not fit."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl_jax.chips import Chip, chip_of
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch.plans.figures import Figures, figures
+from agentrl_jax.launch.plans.programs import Engine, held, update
+from agentrl_jax.launch.plans.subject import Subject
+from agentrl_jax.sharding import MeshConfig
+from agentrl_jax.topology import described_mesh, slice_of
+
+UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of a subject on its chips."""
+
+    subject: Subject
+    chip: Chip
+    chips: int
+    slices: int
+    programs: dict[str, Figures]
+
+    @property
+    def fits(self) -> bool:
+        return not any(x.missing for x in self.programs.values())
+
+    def update_seconds(self, overlapped: bool = True) -> float:
+        """Of a step: its microbatches, and the optimizer. 0 where they are not planned, or do not compile."""
+        return sum(n * self._seconds(name, overlapped) for name, n in zip(UPDATE, (self.subject.microbatches, 1)))
+
+    def _seconds(self, name: str, overlapped: bool) -> float:
+        found = self.programs.get(name)
+        return 0.0 if found is None else found.seconds if overlapped else found.seconds_apart
+
+    def summary(self) -> dict[str, float]:
+        """Rates at the chip's peaks, where everything overlaps; `_apart`: where nothing does. MFU counts what the model itself takes."""
+        found: dict[str, float] = {}
+        gradient, decode, prefill = (self.programs.get(name) for name in ("gradient", "decode", "prefill"))
+        for suffix, overlapped in (("", True), ("_apart", False)):
+            step = self.update_seconds(overlapped)
+            if gradient and step and not gradient.failure:
+                n = self.subject.microbatches
+                found |= {
+                    f"update_seconds{suffix}": step, f"update_tokens_per_second{suffix}": n * gradient.tokens / step,
+                    f"update_mfu{suffix}": n * gradient.useful / step / self.chip.operations,
+                }  # fmt: skip
+            for name, program in (("prefill", prefill), ("decode", decode)):
+                if program and not program.failure:
+                    took, engines = self._seconds(name, overlapped), self.chips // math.prod(program.mesh.values())
+                    found |= {
+                        f"{name}_seconds{suffix}": took, f"{name}_tokens_per_second{suffix}": engines * program.tokens / took,
+                        f"{name}_mfu{suffix}": program.useful / took / self.chip.operations,
+                    }  # fmt: skip
+        return found
+
+    def moved(self) -> dict[str, int]:
+        """Bytes that a chip sends in an update, by the axes of the mesh."""
+        found: dict[str, int] = {}
+        for name, n in zip(UPDATE, (self.subject.microbatches, 1)):
+            for x in self.programs[name].exchanges if name in self.programs else ():
+                found[x.axes] = found.get(x.axes, 0) + n * x.sent
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """As JSON."""
+        given = {x.name: getattr(self.subject, x.name) for x in dataclasses.fields(self.subject)}
+        changed = {x.name: given[x.name] for x in dataclasses.fields(self.subject) if given[x.name] != x.default}
+        programs = {
+            name: dataclasses.asdict(x) | {"seconds": x.seconds, "seconds_apart": x.seconds_apart, "bound": x.bound}
+            for name, x in self.programs.items()
+        }
+        return {
+            "command": " ".join(["agentrl-plan", *(f"--{name}={_quoted(value)}" for name, value in changed.items())]),
+            "chips": self.chips, "slices": self.slices, "available": int(self.chip.memory), "fits": self.fits,
+            "summary": self.summary(), "sent": self.moved(), "programs": programs,
+        }  # fmt: skip
+
+
+def _quoted(value: Any) -> str:
+    return f"'{value}'" if " " in str(value) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plan(subject: Subject) -> Plan:
+    """Compile what the subject asks for, one program after the other.
+
+    Raises:
+        UserError: a flag makes no sense, libtpu is missing or the mesh does not fit the chips.
+    """
+    chip, asked = chip_of(subject.topology), [name for name in subject.programs.split(",") if name]
+    unknown = set(asked) - {"update", *SAMPLING}
+    if unknown or not asked:
+        raise UserError(f"--programs names some of update, publish, prefill, decode, not {', '.join(sorted(unknown)) or 'none'}")
+    if subject.microbatches < 1:
+        raise UserError("an update has at least one microbatch")
+    mesh = described_mesh(subject.topology, subject.mesh())
+    learner: tuple[list[Any], dict[str, int]] = update(subject, mesh) if "update" in asked else ([], {})
+    found: dict[str, Figures] = {}
+    sampled = [name for name in asked if name in SAMPLING]
+    programs, kept = learner
+    engine_kept: dict[str, int] = {}
+    if sampled:
+        host = subject.engine_topology or f"{chip.name}:{chip.host}"
+        sizes = MeshConfig(subject.engine_data, 1, subject.engine_expert, subject.engine_tensor)
+        found, engine_kept = _sampling(Engine(subject, described_mesh(host, sizes)), chip, {} if subject.apart else kept)
+        found = {name: x for name, x in found.items() if name in sampled or x.failure}
+    beside = kept | ({} if subject.apart else engine_kept)
+    first = {program.name: figures(program, chip, beside)[0] for program in programs}
+    slices = len({slice_of(x) for x in mesh.devices.flat})
+    return Plan(subject, chip, mesh.size, slices, first | found)
+
+
+def _sampling(engine: Engine, chip: Chip, learner: dict[str, int]) -> tuple[dict[str, Figures], dict[str, int]]:
+    """The engine's figures, and what it holds between programs. Publishing comes first: it says how the weights lie on the chips."""
+    cache = {"cache": held(engine.cache), "parked": held(engine.parked)}
+    publish = engine.publish()
+    same = publish.arguments["copy"]  # as many bytes as the engine's own, unless adapters are merged or weights are made dense
+    published, compiled = figures(publish, chip, learner | cache | {"engine weights": same})
+    found = {"publish": published}
+    if compiled is None:
+        return found, cache | {"engine weights": same}
+    weights = engine.weights(compiled)
+    kept = cache | {"engine weights": held(weights)}
+    for program in engine.sampling(weights):
+        found[program.name] = figures(program, chip, learner | kept)[0]
+    return found, kept

@@ -1,0 +1,82 @@
+"""A plan as lines for a person."""
+
+from agentrl_jax.launch.plans.figures import Figures
+from agentrl_jax.launch.plans.planning import Plan
+from agentrl_jax.models.sizes import readable
+
+
+def lines(plan: Plan, show: int) -> str:
+    """Every program with its `show` longest exchanges, the step, and what does not fit."""
+    where = f"{plan.chips} chips" + (f" in {plan.slices} slices" if plan.slices > 1 else "")
+    found = [f"{plan.subject.topology}: {where}, {readable(int(plan.chip.memory))} each for programs"]
+    for program in plan.programs.values():
+        found += ["", *_program(program, show)]
+    return "\n".join([*found, "", *_summary(plan)])
+
+
+def _program(x: Figures, show: int) -> list[str]:
+    mesh = " x ".join(f"{axis} {n}" for axis, n in x.mesh.items() if n > 1) or "one chip"
+    found = [f"{x.name} ({mesh})"]
+    kinds = [*x.arguments.items(), *((f"{kind}, beside it", n) for kind, n in x.beside.items() if n)]
+    rest = (("padding of layouts" if x.padding > 0 else "not used", x.padding), ("new outputs", x.outputs), ("temporaries", x.temporary))
+    found += _aligned([("  " + kind, readable(n)) for kind, n in (*kinds, *rest) if n] + [("  memory of a chip", readable(x.total))])
+    if x.failure:
+        return [*found, f"  does not compile: {x.failure}"]
+    stepped = "a round of its loop" if x.name == "decode" else "a run"
+    found += _aligned(
+        [
+            (f"  operations of a chip, {stepped}", f"{x.operations:.4g}, of which the model takes {x.useful:.4g}"),
+            ("  compute", _spelled(x.compute_seconds)),
+            ("  memory traffic", f"{_spelled(x.memory_seconds)} ({readable(x.traffic)})"),
+            ("  links between chips", _spelled(x.links_seconds)),
+            *([("  network between slices", _spelled(x.network_seconds))] if x.network_seconds else []),
+            ("  seconds", f"{_spelled(x.seconds)} where all overlaps, bound by {x.bound}; {_spelled(x.seconds_apart)} where nothing does"),
+        ]
+    )
+    if x.exchanges:
+        head = ("  exchange", "over", "members", "bytes", "times", "sent", "seconds")
+        rows = [
+            (f"  {e.kind}", e.axes, str(e.members), f"{e.bytes:,}", f"{e.times}{' a round' if e.open else ''}", readable(e.sent), _spelled(e.seconds))
+            for e in x.exchanges[:show]
+        ]  # fmt: skip
+        found += _aligned([head, *rows])
+        if len(x.exchanges) > show:
+            left = x.exchanges[show:]
+            found.append(f"  and {len(left)} kinds more, {readable(sum(e.sent for e in left))} sent, {_spelled(sum(e.seconds for e in left))}")
+    return found
+
+
+def _summary(plan: Plan) -> list[str]:
+    s, rows = plan.summary(), []
+    for name, what in (("update", "an update"), ("prefill", "a prefill program"), ("decode", "a token of every row")):
+        if f"{name}_seconds" in s:
+            took = f"{_spelled(s[f'{name}_seconds'])} to {_spelled(s[f'{name}_seconds_apart'])}"
+            rate = f"{s[f'{name}_tokens_per_second']:,.0f} to {s[f'{name}_tokens_per_second_apart']:,.0f} tokens/s on all chips"
+            share = f"MFU {100 * s[f'{name}_mfu']:.0f} to {100 * s[f'{name}_mfu_apart']:.0f} %"
+            rows.append((what, took, rate, share))
+    found = _aligned(rows)
+    sent = plan.moved()
+    if sent:
+        found.append("a chip sends in an update: " + ", ".join(f"{readable(n)} over {axes}" for axes, n in sent.items()))
+    for name, x in plan.programs.items():
+        if x.missing:
+            kinds = x.arguments | x.beside | {"temporaries": x.temporary, "new outputs": x.outputs}
+            largest = ", ".join(f"{kind} {readable(n)}" for kind, n in sorted(kinds.items(), key=lambda item: -item[1])[:4] if n)
+            least = "at least " if x.failure else ""
+            found.append(f"{name} does not fit: it takes {least}{readable(x.total)}, {readable(x.missing)} too much ({largest})")
+    return [*found, "everything fits"] if plan.fits else found
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(n) for cell, n in zip(row, wide)).rstrip() for row in rows]
+
+
+def _spelled(seconds: float) -> str:
+    """0.0123  ->  12.3 ms"""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0" if not seconds else f"{seconds * 1e6:.2g} us"
