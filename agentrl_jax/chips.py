@@ -1,11 +1,11 @@
 """What the makers say of their chips, and how long an exchange takes at those rates."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from jax.sharding import Mesh
 
 from agentrl_jax.collectives import Collective
 from agentrl_jax.errors import UserError
@@ -55,66 +55,62 @@ def closed(chip: Chip, sizes: tuple[int, ...]) -> tuple[bool, ...]:
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """How long exchanges take: over the links between chips, and over the network between slices."""
+class Cost:
+    """Of exchanges, for one chip: seconds and bytes over the links between chips, and over the network between slices."""
 
     links: float = 0.0
     network: float = 0.0
+    links_bytes: float = 0.0
+    network_bytes: float = 0.0
 
 
-def seconds(collective: Collective, mesh: Mesh, chip: Chip) -> Seconds:
-    """Of one exchange that has the links to itself; the slowest group counts.
+def cost(collective: Collective, devices: Sequence[Any], chip: Chip) -> Cost:
+    """Of one exchange over the devices of a mesh, in its order, that has the links to itself; the slowest group counts.
 
-    links = sent / (link_rate x directions), at least a hop for each step of the ring. A group takes the links along every axis of the torus that it
-    spreads over, both directions where that axis is a ring and the group all of it; where groups lie between each other's chips
-    they share them. Between slices each chip sends its part of what its slice has.
+    links = sent / (link_rate x directions), at least a hop for each step of the ring. A group takes the links along every
+    axis of the torus that it spreads over, both directions where that axis is a ring and the group all of it; where groups
+    lie between each other's chips they share them. Between slices each chip sends its part of what its slice has.
     """
-    devices = list(mesh.devices.flat)
     coords = np.array([device.coords for device in devices])
     sizes = tuple(int(n) for n in coords.max(0) + 1)
-    rings = closed(chip, tuple(n for n in sizes if n > 1)) if max(sizes) > 1 else ()
-    rings = dict(zip((i for i, n in enumerate(sizes) if n > 1), rings))
-    found = [_of_group(collective, group, devices, coords, sizes, rings, chip) for group in _different(collective)]
-    return Seconds(max((x.links for x in found), default=0.0), max((x.network for x in found), default=0.0))
+    wide = [axis for axis, n in enumerate(sizes) if n > 1]
+    rings = {axis for axis, ring in zip(wide, closed(chip, tuple(sizes[axis] for axis in wide))) if ring}
+    found = [
+        _of_group(collective, coords[list(group)], len({slice_of(devices[i]) for i in group}), sizes, rings, chip)
+        for group in collective.groups
+        if len(set(group)) > 1
+    ]
+    return max(found, key=lambda x: (x.links + x.network, x.links_bytes), default=Cost())
 
 
-def _different(collective: Collective) -> list[tuple[int, ...]]:
-    return [group for group in collective.groups if len(set(group)) > 1]
-
-
-def _of_group(
-    collective: Collective, group: tuple[int, ...], devices: list[Any], coords: np.ndarray, sizes: tuple[int, ...],
-    rings: dict[int, bool], chip: Chip,
-) -> Seconds:  # fmt: skip
-    slices = len({slice_of(devices[i]) for i in group})
-    inside = len(group) // slices
-    over_network = _sent(collective, slices) / max(inside, 1) / chip.network_rate if slices > 1 else 0.0
-    places = [set(column.tolist()) for column in coords[list(group)].T]
+def _of_group(collective: Collective, coords: np.ndarray, slices: int, sizes: tuple[int, ...], rings: set[int], chip: Chip) -> Cost:
+    """`coords` of its members, which lie in so many slices of these `sizes`."""
+    inside = len(coords) // slices
+    network = _sent(collective, slices) / inside if slices > 1 else 0.0
     directions, steps = 0.0, 0
-    for axis, places_here in enumerate(places):
-        if len(places_here) > 1:
-            ring = rings[axis] and len(places_here) == sizes[axis]
-            directions += (2 if ring else 1) * len(places_here) / (max(places_here) - min(places_here) + 1)
-            steps += len(places_here) // 2 if ring else len(places_here) - 1
-    if inside < 2 or not directions:
-        return Seconds(0.0, over_network)
+    for axis, column in enumerate(coords.T):
+        places = set(column.tolist())
+        if len(places) > 1:
+            ring = axis in rings and len(places) == sizes[axis]
+            directions += (2 if ring else 1) * len(places) / (max(places) - min(places) + 1)
+            steps += len(places) // 2 if ring else len(places) - 1
+    if inside < 2 or not steps:
+        return Cost(network=network / chip.network_rate, network_bytes=network)
     if collective.kind == "collective-permute":
         directions, steps = 1.0, 1
-    return Seconds(max(_sent(collective, inside) / directions / chip.link_rate, steps * HOP), over_network)
+    links = _sent(collective, inside)
+    return Cost(max(links / directions / chip.link_rate, steps * HOP), network / chip.network_rate, links, network)
 
 
 def _sent(collective: Collective, members: int) -> float:
-    """What each of so many members sends, where the exchange is split between slices and within them."""
-    if collective.kind == "collective-permute":
-        return collective.bytes
-    whole = max(map(len, collective.groups))
-    shrunk = Collective(collective.kind, collective.shapes, collective.bytes, (tuple(range(members)),))
-    if collective.kind == "reduce-scatter":  # its bytes are of the part that stays
-        return shrunk.sent * whole / members
+    """What each of so many members sends, where an exchange is split between slices and within them."""
+    shrunk = replace(collective, groups=(tuple(range(members)),))
+    if collective.kind == "reduce-scatter":  # its bytes are of the part that stays, one of all members
+        return shrunk.sent * max(map(len, collective.groups)) / members
     return shrunk.sent
 
 
-def in_all(found: list[Collective], mesh: Mesh, chip: Chip) -> Seconds:
+def in_all(found: Sequence[Collective], devices: Sequence[Any], chip: Chip) -> Cost:
     """Of all of them, one after the other."""
-    each = [(x.times, seconds(x, mesh, chip)) for x in found]
-    return Seconds(math.fsum(n * x.links for n, x in each), math.fsum(n * x.network for n, x in each))
+    each = [(x.times, cost(x, devices, chip)) for x in found]
+    return Cost(*(math.fsum(n * getattr(x, field.name) for n, x in each) for field in fields(Cost)))

@@ -1,9 +1,7 @@
 """What a compiled program moves between devices, read from its text: every exchange, how often, and over which mesh axes."""
 
-import itertools
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +33,8 @@ class Collective:
     def sent(self) -> float:
         """Bytes that each device sends in one of them where a ring does it; an all-to-all's are times the mean way there."""
         n = 2 if self.kind == "collective-permute" else max(map(len, self.groups))
-        share = {"all-gather": (n - 1) / n, "all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1, "all-to-all": n / 4}
-        return self.bytes * share.get(self.kind, 1)
+        share: dict[str, float] = {"all-gather": (n - 1) / n, "all-reduce": 2 * (n - 1) / n, "reduce-scatter": n - 1, "all-to-all": n / 4}
+        return float(self.bytes * share.get(self.kind, 1))
 
     def axes(self, mesh: Mesh) -> tuple[str, ...]:
         """The axes of the mesh along which it goes; an axis of which each group takes only a part is called `part of NAME`."""
@@ -72,7 +70,7 @@ def collectives(hlo: str) -> list[Collective]:
             here = Collective(kind, shapes, size, _groups(line, module.devices), times, loop, open_)
             if which not in found or found[which].times < times:
                 found[which] = here
-    return sorted(found.values(), key=lambda x: -x.bytes)
+    return sorted(found.values(), key=lambda x: (-x.bytes, -x.times))
 
 
 class _Module:
@@ -172,7 +170,8 @@ def _groups(line: str, devices: int) -> Groups:
     source_target_pairs={{0,1},{1,0}}                     pairs
     replica_groups={{0,2},{1,3}}, {}                      lists; none: all devices
     replica_groups=[2,2]<=[4], [2,2]<=[2,2]T(1,0)         0, 1, 2 ... in a shape, transposed, in rows of the first shape
-    replica_groups=mesh['a'=2,'b'=2] {'a'}                along axes of a mesh of its own, or parts of them: 'a':(2)4
+    replica_groups=mesh['a'=2,'b'=2] {'a'}                along axes of a mesh of its own, or parts of them: 'a':(2)4;
+                                                          its devices may be in another order: , device_ids=([2,2]T(1,0))
 
     Raises:
         ValueError: it is written otherwise.
@@ -184,7 +183,7 @@ def _groups(line: str, devices: int) -> Groups:
     rows = re.search(r"replica_groups=\[([\d,]+)\](<=\[[\d,]+\](?:T\([\d,]+\))?)", line)
     if rows:
         return _rows(_order(rows[2]).reshape(_numbers(rows[1])))
-    named = re.search(r"replica_groups=mesh\[(.*?)(?:, ?device_ids=\((.*?)\))?\] ?\{(.*?)\}", line)
+    named = re.search(r"replica_groups=mesh\[(.*?)\](?:, ?device_ids=\((\S*?)\))? \{(.*?)\}", line)
     if named:
         return _rows(_along(named[1], named[2], named[3]))
     raise ValueError(f"cannot read who takes part in {line.strip()[:300]}")
@@ -199,8 +198,8 @@ def _rows(table: np.ndarray) -> Groups:
 
 
 def _order(text: str) -> np.ndarray:
-    """<=[2,4]T(1,0)  ->  0 4 1 5 2 6 3 7"""
-    shape, turned = re.findall(r"\[([\d,]+)\]", text)[-1], re.search(r"T\(([\d,]+)\)", text)
+    """[2,4]T(1,0)  ->  0 4 1 5 2 6 3 7"""
+    shape, turned = re.findall(r"\[([\d,]+)\]", text)[0], re.search(r"T\(([\d,]+)\)", text)
     order = np.arange(math.prod(_numbers(shape))).reshape(_numbers(shape))
     return (order.transpose(_numbers(turned[1])) if turned else order).reshape(-1)
 
@@ -221,13 +220,3 @@ def _along(axes: str, devices: str | None, chosen: str) -> np.ndarray:
     inner = [along[name] for name in parts]
     outer = [i for i in range(len(shape)) if i not in inner]
     return order.reshape(shape).transpose(outer + inner).reshape(-1, math.prod(shape[i] for i in inner))
-
-
-def by_axes(found: list[Collective], mesh: Mesh) -> Iterator[tuple[str, str, list[Collective]]]:
-    """The exchanges in bunches of one kind over the same axes: (kind, axes, exchanges)."""
-
-    def key(x: Collective) -> tuple[str, str]:
-        return x.kind, " x ".join(x.axes(mesh)) or "nobody"
-
-    for (kind, axes), bunch in itertools.groupby(sorted(found, key=key), key=key):
-        yield kind, axes, list(bunch)

@@ -14,7 +14,7 @@ def operations(program: ClosedJaxpr | Jaxpr, attended: float = 1.0) -> float:
     `attended`: the share of the pairs of tokens that the kernel computes.
     """
     jaxpr = program.jaxpr if isinstance(program, ClosedJaxpr) else program
-    return sum(_of(equation, attended) for equation in jaxpr.eqns)
+    return math.fsum(_of(equation, attended) for equation in jaxpr.eqns)
 
 
 def _of(equation: Any, attended: float) -> float:
@@ -30,7 +30,7 @@ def _of(equation: Any, attended: float) -> float:
     times = equation.params["length"] if name == "scan" else 1
     if name == "shard_map":
         times = math.prod(equation.params["mesh"].shape[axis] for axis in equation.params["newly_manual_axes"])
-    return times * sum(operations(x, attended) for x in inner)
+    return times * math.fsum(operations(x, attended) for x in inner)
 
 
 def _programs(params: dict[str, Any]) -> list[Any]:

@@ -25,7 +25,7 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-SLICED = re.compile(r"(?:(\d+)x )?([a-z0-9]+:\d+(?:x\d+)*)")
+SLICED = re.compile(r"(?:([1-9]\d*)x )?([a-z]\w*:\d+(?:x\d+)*)")
 
 
 def described_devices(name: str) -> list[Any]:
@@ -108,4 +108,3 @@ def gathered_stacks(hlo: str, policy: Policy, mesh: Mesh) -> list[Collective]:
         return any((n, math.prod(shape)) in stacks for n in shape)
 
     return [x for x in collectives(hlo) if x.kind == "all-gather" and any(map(whole, x.shapes))]
-

@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 from jax.sharding import Mesh
 from jax.stages import Compiled
 
-from agentrl_jax.chips import GIB, Chip, Seconds, in_all, seconds
+from agentrl_jax.chips import GIB, Chip, in_all
 from agentrl_jax.collectives import Collective, collectives
 from agentrl_jax.launch.plans.programs import Program
 from agentrl_jax.operations import operations
@@ -27,8 +26,9 @@ class Exchange:
     bytes: int  # of what a chip gets from one of them
     times: int  # in a run; of those in an open loop, in a round
     open: bool  # in a loop that data ends
-    sent: int  # bytes that a chip sends in all of them
-    seconds: float  # that all of them take, over links and network
+    sent: int  # bytes that a chip sends in all of them, over links and network
+    seconds: float  # that all of them take, over both
+    network: int = 0  # of the bytes, those over the network between slices
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def figures(program: Program, chip: Chip, kept: dict[str, int]) -> tuple[Figures
     found, held, mesh = collectives(compiled.as_text() or ""), memory(compiled), program.mesh
     looped = any(x.open for x in found)  # what of its temporaries a round touches is not known
     stepped = [x for x in found if x.open] if looped or program.name == "decode" else found
-    exchange = in_all(stepped, mesh, chip)
+    exchange = in_all(stepped, list(mesh.devices.flat), chip)
     executed = operations(program.traced.jaxpr, program.attended) / mesh.size
     traffic = program.traffic + (0 if looped else 2 * held.temporary) + 2 * sum(x.bytes * x.times for x in stepped)
     total = held.total + sum(beside.values())
@@ -103,17 +103,15 @@ def figures(program: Program, chip: Chip, kept: dict[str, int]) -> tuple[Figures
 
 def exchanges(found: list[Collective], mesh: Mesh, chip: Chip) -> list[Exchange]:
     """Like ones summed up, the longest first."""
-    times: Counter[tuple[Any, ...]] = Counter()
-    sent: Counter[tuple[Any, ...]] = Counter()
-    took: Counter[tuple[Any, ...]] = Counter()
+    alike: dict[tuple[Any, ...], list[Collective]] = {}
     for x in found:
         members = 2 if x.kind == "collective-permute" else max(map(len, x.groups))
-        like = (x.kind, " x ".join(x.axes(mesh)), members, x.bytes, x.open)
-        one: Seconds = seconds(x, mesh, chip)
-        times[like] += x.times
-        sent[like] += round(x.sent * x.times)  # type: ignore[assignment]
-        took[like] += (one.links + one.network) * x.times  # type: ignore[assignment]
-    made = [Exchange(*like[:4], n, like[4], sent[like], float(took[like])) for like, n in times.items()]
+        alike.setdefault((x.kind, " x ".join(x.axes(mesh)), members, x.bytes, x.open), []).append(x)
+    made = []
+    for (*like, opened), bunch in alike.items():
+        taken = in_all(bunch, list(mesh.devices.flat), chip)
+        sent, took = round(taken.links_bytes + taken.network_bytes), taken.links + taken.network
+        made.append(Exchange(*like, sum(x.times for x in bunch), opened, sent, took, round(taken.network_bytes)))
     return sorted(made, key=lambda x: (-x.seconds, -x.bytes, x.kind, x.axes))
 
 

@@ -1,8 +1,10 @@
 """A whole plan: every program of a subject compiled, what a step takes, what does not fit."""
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from agentrl_jax.chips import Chip, chip_of
@@ -69,21 +71,36 @@ class Plan:
 
     def report(self) -> dict[str, Any]:
         """As JSON."""
-        given = {x.name: getattr(self.subject, x.name) for x in dataclasses.fields(self.subject)}
-        changed = {x.name: given[x.name] for x in dataclasses.fields(self.subject) if given[x.name] != x.default}
         programs = {
             name: dataclasses.asdict(x) | {"seconds": x.seconds, "seconds_apart": x.seconds_apart, "bound": x.bound}
             for name, x in self.programs.items()
         }
         return {
-            "command": " ".join(["agentrl-plan", *(f"--{name}={_quoted(value)}" for name, value in changed.items())]),
-            "chips": self.chips, "slices": self.slices, "available": int(self.chip.memory), "fits": self.fits,
-            "summary": self.summary(), "sent": self.moved(), "programs": programs,
+            "command": command(self.subject), "chips": self.chips, "slices": self.slices, "available": int(self.chip.memory),
+            "fits": self.fits, "summary": self.summary(), "sent": self.moved(), "programs": programs,
         }  # fmt: skip
+
+
+def command(subject: Subject) -> str:
+    """What to type for its plan."""
+    given = [(x.name, getattr(subject, x.name)) for x in dataclasses.fields(subject) if getattr(subject, x.name) != x.default]
+    return " ".join(["agentrl-plan", *(f"--{name}={_quoted(value)}" for name, value in sorted(given, key=lambda x: x[0] != "topology"))])
 
 
 def _quoted(value: Any) -> str:
     return f"'{value}'" if " " in str(value) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kept_report(subject: Subject, path: Path) -> dict[str, Any]:
+    """The report of a plan from its file, or made and put there. Raises UserError where the file's plan is of something else."""
+    if not path.exists():
+        report = plan(subject).report()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    report = json.loads(path.read_text())
+    if report["command"] != command(subject):
+        raise UserError(f"{path} holds the plan of {report['command']}, not of {command(subject)}: delete it to make it anew")
+    return report
 
 
 def plan(subject: Subject) -> Plan:

@@ -1,6 +1,6 @@
 """A plan as lines for a person."""
 
-from agentrl_jax.launch.plans.figures import Figures
+from agentrl_jax.launch.plans.figures import Exchange, Figures
 from agentrl_jax.launch.plans.planning import Plan
 from agentrl_jax.models.sizes import readable
 
@@ -35,15 +35,17 @@ def _program(x: Figures, show: int) -> list[str]:
     )
     if x.exchanges:
         head = ("  exchange", "over", "members", "bytes", "times", "sent", "seconds")
-        rows = [
-            (f"  {e.kind}", e.axes, str(e.members), f"{e.bytes:,}", f"{e.times}{' a round' if e.open else ''}", readable(e.sent), _spelled(e.seconds))
-            for e in x.exchanges[:show]
-        ]  # fmt: skip
-        found += _aligned([head, *rows])
-        if len(x.exchanges) > show:
-            left = x.exchanges[show:]
-            found.append(f"  and {len(left)} kinds more, {readable(sum(e.sent for e in left))} sent, {_spelled(sum(e.seconds for e in left))}")
+        found += _aligned([head, *map(_exchange, x.exchanges[:show])])
+        left = x.exchanges[show:]
+        if left:
+            sent, took = sum(e.sent for e in left), sum(e.seconds for e in left)
+            found.append(f"  and {len(left)} kinds more, {readable(sent)} sent, {_spelled(took)}")
     return found
+
+
+def _exchange(x: Exchange) -> tuple[str, ...]:
+    times = f"{x.times}{' a round' if x.open else ''}"
+    return f"  {x.kind}", x.axes, str(x.members), f"{x.bytes:,}", times, readable(x.sent), _spelled(x.seconds)
 
 
 def _summary(plan: Plan) -> list[str]:
