@@ -69,9 +69,10 @@ def cost(collective: Collective, devices: Sequence[Any], chip: Chip) -> Cost:
 
     links = sent / (link_rate x directions), at least a hop for each step of the ring. A group takes the links along every
     axis of the torus that it spreads over, both directions where that axis is a ring and the group all of it; where groups
-    lie between each other's chips they share them. Between slices each chip sends its part of what its slice has.
+    lie between each other's chips they share them. Between slices each chip sends its part of what its slice has. Devices that
+    are at no place of a torus count as a line.
     """
-    coords = np.array([device.coords for device in devices])
+    coords = np.array([getattr(device, "coords", (i,)) for i, device in enumerate(devices)])
     sizes = tuple(int(n) for n in coords.max(0) + 1)
     wide = [axis for axis, n in enumerate(sizes) if n > 1]
     rings = {axis for axis, ring in zip(wide, closed(chip, tuple(sizes[axis] for axis in wide))) if ring}

@@ -13,6 +13,7 @@ BYTES = {
 }  # fmt: skip
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
 COLLECTIVE = re.compile(rf"%?([\w.\-]+) = (.*?) ({'|'.join(KINDS)})(-start)?\(")
+BETWEEN_SLICES = re.compile(r' = (.*?) recv\(.*_xla_megascale_target="\{(.*?)\}x\{(.*?)\}".*_xla_megascale_transfer_type="(\w+)"')
 ARRAY = re.compile(rf"\b({'|'.join(BYTES)})\[([\d,]*)\]")
 Groups = tuple[tuple[int, ...], ...]
 
@@ -51,7 +52,8 @@ def collectives(hlo: str) -> list[Collective]:
 
     An exchange in a loop counts as often as the loop goes round: XLA's own `known_trip_count`, or else the number that the loop's
     condition compares its counter with, less what the counter starts at; JAX's loops count by ones. Every branch of a
-    conditional counts. An all-reduce of which each device keeps its slice alone, in the fusion that TPUs have for it, is a reduce-scatter.
+    conditional counts. Between slices it is a transfer of hosts, which XLA names by what it stands for. An all-reduce of which
+    each device keeps its slice alone, in the fusion that TPUs have for it, is a reduce-scatter.
     """
     module = _Module(hlo)
     found: dict[tuple[str, str], Collective] = {}
@@ -60,6 +62,9 @@ def collectives(hlo: str) -> list[Collective]:
         for line in lines:
             match = COLLECTIVE.search(line)
             if not match:
+                between = BETWEEN_SLICES.search(line)
+                if between:
+                    found["recv", f"{name} {line}"] = _between(*between.groups(), times, loop, open_)
                 continue
             types, kind, started = match[2], match[3], bool(match[4])
             if kind == "all-reduce" and re.search(rf"ROOT .* dynamic-slice\(%?{re.escape(match[1])}[,)]", lines[-1]):
@@ -71,6 +76,23 @@ def collectives(hlo: str) -> list[Collective]:
             if which not in found or found[which].times < times:
                 found[which] = here
     return sorted(found.values(), key=lambda x: (-x.bytes, -x.times))
+
+
+def _between(types: str, slices: str, places: str, kind: str, times: int, loop: bool, open_: bool) -> Collective:
+    """An exchange of each chip with those at its place in the other slices; a slice's program knows its own chips alone.
+
+    _xla_megascale_target="{1,2}x{0:3}"  ->  ((0, 4), (1, 5), (2, 6), (3, 7))
+    """
+    shapes, size = _results(types.split(", u32[]")[0], "", False)
+    count, wide = _counted(slices), _counted(places)
+    groups = tuple(tuple(place + n * wide for n in range(count)) for place in range(wide))
+    return Collective(kind.lower().replace("_", "-"), shapes, size, groups, times, loop, open_)
+
+
+def _counted(text: str) -> int:
+    """How many numbers are listed: 1,2 are two, 0:3 four."""
+    ends = [[int(n) for n in part.split(":")] for part in text.split(",")]
+    return sum(end[-1] - end[0] + 1 for end in ends)
 
 
 class _Module:

@@ -1,16 +1,12 @@
 """Described chips, and what compiled programs are said to hold and to move."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
+from described import needs_libtpu, outcome
 from hand_made import mesh_of, minute_policy
 from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
@@ -19,9 +15,6 @@ from agentrl_jax.collectives import collectives
 from agentrl_jax.errors import UserError
 from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.topology import ENVIRONMENT, described_mesh, gathered_stacks, memory
-
-ROOT = Path(__file__).resolve().parent.parent
-needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu describes TPUs; it is not installed")
 
 
 def test_a_gather_of_all_layers_is_seen():
@@ -86,28 +79,28 @@ def test_a_topology_that_is_none_is_refused_in_one_sentence(monkeypatch: pytest.
         described_mesh("v5e:3x5", MeshConfig())
 
 
-def outcome(*command: str) -> str:
-    """What another process prints: this one must not load libtpu."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.slow
 @needs_libtpu
 def test_the_loss_holds_a_small_part_of_the_logits():
-    found = json.loads(outcome("benchmarks/tpu_compile.py", "loss"))
+    found = json.loads(outcome("benchmarks/loss_memory.py"))
     assert found["logits"] == 4 * 4096 * 151_936 * 4 and found["temporary"] < 0.1 * found["logits"]
 
 
 @pytest.mark.slow
 @needs_libtpu
 def test_layers_are_gathered_one_at_a_time_on_a_tpu():
-    command = ("--topology", "v5e:2x2", "--fsdp", "2", "--tensor", "2", "--layers", "3", "--rows", "2", "--length", "256")
-    found = json.loads(outcome("benchmarks/tpu_compile.py", "update", *command))  # fails where they are not
-    assert found["mesh"] == {"data": 1, "fsdp": 2, "expert": 1, "tensor": 2}
-    assert any(x["kind"] == "all-gather" and x["loop"] for x in found["gradient"]["collectives"])
+    code = """
+from agentrl_jax.launch.plans.programs import update
+from agentrl_jax.launch.plans.subject import Subject
+from agentrl_jax.topology import described_mesh, gathered_stacks
+
+subject = Subject(topology="v5e:2x2", preset="qwen3_0_6b", sizes="layers=3", fsdp=2, tensor=2, rows=2, length=256)
+mesh = described_mesh(subject.topology, subject.mesh())
+gradient = update(subject, mesh)[0][0].compile().as_text()
+print(gathered_stacks(gradient, subject.policy(), mesh), gradient.count(" all-gather("))
+"""
+    gathered, count = outcome("-c", code).rsplit(maxsplit=1)
+    assert gathered == "[]" and int(count) > 3
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """What a compiled program takes on described chips: memory by kind, exchanges by axis, time at the chip's rates."""
 
 import re
+import tempfile
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -73,32 +75,53 @@ class Figures:
         return max(parts, key=lambda part: getattr(self, f"{part}_seconds"))
 
 
-def figures(program: Program, chip: Chip, kept: dict[str, int]) -> tuple[Figures, Compiled | None]:
-    """Compile and read. `kept` is all that lives on a chip between programs, by kind; what is no argument is beside it."""
+@dataclass(frozen=True)
+class Built:
+    """A compiled program with its text, or why there is none."""
+
+    compiled: Compiled | None
+    text: str
+    failure: str
+    seconds: float
+
+
+def build(program: Program) -> Built:
+    """Compile it, unless the compiler refuses for want of memory."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:  # `as_text` cannot read all that a newer libtpu writes: libtpu itself writes the text
+        try:
+            compiled = program.compile(xla_dump_to=folder, xla_dump_hlo_as_text=True)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            failure = " ".join(str(error).split("RESOURCE_EXHAUSTED:")[1].split("\n")[0].split())
+            return Built(None, "", failure, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        (text,) = (path.read_text() for path in Path(folder).glob("*after_optimizations.txt"))
+    return Built(compiled, text, "", took)
+
+
+def figures(program: Program, built: Built, chip: Chip, kept: dict[str, int]) -> Figures:
+    """Read what was built. `kept` is all that lives on a chip between programs, by kind; what is no argument is beside it."""
     sizes = {axis: int(n) for axis, n in program.mesh.shape.items()}
     beside = {kind: size for kind, size in kept.items() if kind not in program.arguments}
-    began = time.perf_counter()
-    try:
-        compiled = program.compile()
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return _too_big(program, sizes, beside, chip, str(error)), None
-    took = time.perf_counter() - began
-    found, held, mesh = collectives(compiled.as_text() or ""), memory(compiled), program.mesh
-    looped = any(x.open for x in found)  # what of its temporaries a round touches is not known
-    stepped = [x for x in found if x.open] if looped or program.name == "decode" else found
+    compiled = built.compiled
+    if compiled is None:
+        return _too_big(program, sizes, beside, chip, built.failure)
+    found, held, mesh = collectives(built.text), memory(compiled), program.mesh
+    stepped = [x for x in found if x.open or not program.loop]
     exchange = in_all(stepped, list(mesh.devices.flat), chip)
     executed = operations(program.traced.jaxpr, program.attended) / mesh.size
-    traffic = program.traffic + (0 if looped else 2 * held.temporary) + 2 * sum(x.bytes * x.times for x in stepped)
+    scratch = 0 if program.loop else 2 * held.temporary  # what of it a round of a loop touches is not known
+    traffic = program.traffic + scratch + 2 * sum(x.bytes * x.times for x in stepped)
     total = held.total + sum(beside.values())
-    cost: Any = compiled.cost_analysis() or {}
+    counted: Any = compiled.cost_analysis() or {}
     return Figures(
         program.name, sizes, program.arguments, beside, held.arguments - sum(program.arguments.values()), held.outputs - held.aliased,
         held.temporary, total, max(0, total - int(chip.memory)), "", exchanges(found, mesh, chip), program.tokens,
-        (program.useful / mesh.size) or executed, executed, float(cost.get("flops", 0.0)), traffic, executed / chip.operations,
-        traffic / chip.memory_rate, exchange.links, exchange.network, round(took, 1),
-    ), compiled  # fmt: skip
+        (program.useful / mesh.size) or executed, executed, float(counted.get("flops", 0.0)), traffic, executed / chip.operations,
+        traffic / chip.memory_rate, exchange.links, exchange.network, round(built.seconds, 1),
+    )  # fmt: skip
 
 
 def exchanges(found: list[Collective], mesh: Mesh, chip: Chip) -> list[Exchange]:
@@ -115,13 +138,12 @@ def exchanges(found: list[Collective], mesh: Mesh, chip: Chip) -> list[Exchange]
     return sorted(made, key=lambda x: (-x.seconds, -x.bytes, x.kind, x.axes))
 
 
-def _too_big(program: Program, mesh: dict[str, int], beside: dict[str, int], chip: Chip, error: str) -> Figures:
-    """Of a program that the compiler refuses for want of memory."""
-    sentence = " ".join(error.split("RESOURCE_EXHAUSTED:")[1].split("\n")[0].split())
-    wanted = re.search(r"\(([\d.]+)([MGT])\) exceeds", sentence)
+def _too_big(program: Program, mesh: dict[str, int], beside: dict[str, int], chip: Chip, failure: str) -> Figures:
+    """Of a program that the compiler refuses; it says how much the temporaries alone would take."""
+    wanted = re.search(r"\(([\d.]+)([MGT])\) exceeds", failure)
     temporary = int(float(wanted[1]) * GIB * {"M": 2**-10, "G": 1, "T": 2**10}[wanted[2]]) if wanted else 0
     total = temporary + sum(program.arguments.values()) + sum(beside.values())
     return Figures(
         program.name, mesh, program.arguments, beside, temporary=temporary, total=total,
-        missing=max(1, total - int(chip.memory)), failure=sentence, tokens=program.tokens,
+        missing=max(1, total - int(chip.memory)), failure=failure, tokens=program.tokens,
     )  # fmt: skip

@@ -3,19 +3,20 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl_jax.chips import Chip, chip_of
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.plans.figures import Figures, figures
+from agentrl_jax.launch.plans.figures import Figures, build, figures
 from agentrl_jax.launch.plans.programs import Engine, held, update
 from agentrl_jax.launch.plans.subject import Subject
-from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.topology import described_mesh, slice_of
 
-UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode")
+UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode", "move")
+HOST = 4  # chips of one host of several
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def plan(subject: Subject) -> Plan:
     Raises:
         UserError: a flag makes no sense, libtpu is missing or the mesh does not fit the chips.
     """
+    if not subject.topology:
+        raise UserError("say for which chips with --topology=v5e:4x4, v5p:2x2x2 or '2x v5e:4x4'")
     chip, asked = chip_of(subject.topology), [name for name in subject.programs.split(",") if name]
     unknown = set(asked) - {"update", *SAMPLING}
     if unknown or not asked:
@@ -116,33 +119,26 @@ def plan(subject: Subject) -> Plan:
     if subject.microbatches < 1:
         raise UserError("an update has at least one microbatch")
     mesh = described_mesh(subject.topology, subject.mesh())
-    learner: tuple[list[Any], dict[str, int]] = update(subject, mesh) if "update" in asked else ([], {})
-    found: dict[str, Figures] = {}
-    sampled = [name for name in asked if name in SAMPLING]
-    programs, kept = learner
-    engine_kept: dict[str, int] = {}
+    programs, learner = update(subject, mesh) if "update" in asked else ([], {})
+    sampled, found, engine = [name for name in asked if name in SAMPLING], {}, {}
     if sampled:
-        host = subject.engine_topology or f"{chip.name}:{chip.host}"
-        sizes = MeshConfig(subject.engine_data, 1, subject.engine_expert, subject.engine_tensor)
-        found, engine_kept = _sampling(Engine(subject, described_mesh(host, sizes)), chip, {} if subject.apart else kept)
-        found = {name: x for name, x in found.items() if name in sampled or x.failure}
-    beside = kept | ({} if subject.apart else engine_kept)
-    first = {program.name: figures(program, chip, beside)[0] for program in programs}
+        host = subject.engine_topology or (f"{chip.name}:{chip.host}" if mesh.size > HOST else subject.topology)
+        sampler = Engine(subject, described_mesh(host, subject.engine().mesh))
+        found, engine = _sampling(sampler, chip, {} if subject.apart else learner, sampled)
+    beside = learner | ({} if subject.apart else engine)
+    first = {program.name: figures(program, build(program), chip, beside) for program in programs}
     slices = len({slice_of(x) for x in mesh.devices.flat})
     return Plan(subject, chip, mesh.size, slices, first | found)
 
 
-def _sampling(engine: Engine, chip: Chip, learner: dict[str, int]) -> tuple[dict[str, Figures], dict[str, int]]:
-    """The engine's figures, and what it holds between programs. Publishing comes first: it says how the weights lie on the chips."""
-    cache = {"cache": held(engine.cache), "parked": held(engine.parked)}
+def _sampling(engine: Engine, chip: Chip, learner: dict[str, int], names: Sequence[str]) -> tuple[dict[str, Figures], dict[str, int]]:
+    """The engine's figures, and what it holds between programs. Publishing comes first: it says how the weights lie."""
     publish = engine.publish()
-    same = publish.arguments["copy"]  # as many bytes as the engine's own, unless adapters are merged or weights are made dense
-    published, compiled = figures(publish, chip, learner | cache | {"engine weights": same})
-    found = {"publish": published}
-    if compiled is None:
-        return found, cache | {"engine weights": same}
-    weights = engine.weights(compiled)
-    kept = cache | {"engine weights": held(weights)}
-    for program in engine.sampling(weights):
-        found[program.name] = figures(program, chip, learner | kept)[0]
+    built = build(publish)
+    weights = engine.weights(built.compiled) if built.compiled else None
+    kept = {"engine weights": held(weights) if weights else publish.arguments["copy"]}
+    kept |= {"cache": held(engine.cache), "parked": held(engine.parked)}
+    found = {"publish": figures(publish, built, chip, learner | kept)} if "publish" in names or not weights else {}
+    for program in engine.sampling(weights, names) if weights else ():
+        found[program.name] = figures(program, build(program), chip, learner | kept)
     return found, kept

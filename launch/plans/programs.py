@@ -1,7 +1,7 @@
 """The programs that a subject would compile, traced for chips that need not exist; nothing is allocated."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,12 @@ class Program:
     traffic: int  # the least that it reads and writes of these
     tokens: int  # that one run is about, or one round of its loop; on all chips of the mesh
     useful: float  # operations that the model itself takes for them, on all chips; 0: all that the program does
-    attended: float  # the share of a row's pairs of tokens that attention looks at
+    attended: float = 1.0  # the share of a row's pairs of tokens that attention looks at
+    loop: bool = False  # it is a loop that data ends, and figures are of a round
 
-    def compile(self) -> Compiled:
+    def compile(self, **options: Any) -> Compiled:
         with jax.set_mesh(self.mesh):
-            return self.traced.lower().compile()
+            return self.traced.lower().compile(compiler_options=options)
 
 
 def held(tree: Any) -> int:
@@ -57,7 +58,7 @@ def update(subject: Subject, mesh: Mesh) -> tuple[list[Program], dict[str, int]]
     given = {"weights": weights, "gradient": change, "batch": rows}
     first = Program("gradient", mesh, gradient, given, weights + 2 * change + rows, tokens, useful, share)
     given = {"weights": weights, "gradient": change, "moments": moments}
-    last = Program("optimizer", mesh, optimizer, given, 3 * change + 2 * moments, 0, 0.0, share)
+    last = Program("optimizer", mesh, optimizer, given, 3 * change + 2 * moments, 0, 0.0)
     kept = {"weights": weights, "moments": moments} | ({"reference": weights} if subject.kl else {})
     return [first, last], kept
 
@@ -77,28 +78,32 @@ class Engine:
         stacked = jax.tree.map(_placed, shapes, shardings)
         with jax.set_mesh(self.mesh):
             traced = jax.jit(lambda p: jax.tree.map(jnp.copy, self.policy.unstack(p))).trace(stacked)
-        return Program("publish", self.mesh, traced, {"copy": held(stacked)}, 2 * held(stacked), 0, 0.0, 1.0)
+        return Program("publish", self.mesh, traced, {"copy": held(stacked)}, 2 * held(stacked), 0, 0.0)
 
     def weights(self, published: Compiled) -> Any:
         """The engine's weights as shapes, from its compiled `publish`."""
         return jax.tree.map(lambda x, s: _placed(x, s), published.out_info, published.output_shardings)
 
-    def sampling(self, params: Any) -> Iterator[Program]:
-        """Prefill, and a step of decode."""
-        c = self.config
-        programs = compile_programs(self.policy, self.mesh, self.cache, c.longest)
+    def sampling(self, params: Any, names: Collection[str]) -> Iterator[Program]:
+        """Those of prefill, a step of decode, and a copied row that are named."""
+        c, mesh = self.config, self.mesh
+        programs: Any = compile_programs(self.policy, mesh, self.cache, c.longest)
         row, board = self._of_rows(jnp.int32), Board(c.rows)
         tokens, number = self._of_rows(jnp.int32, c.chunk), jax.ShapeDtypeStruct((), jnp.int32)
         ints, floats = (_placed(x, self.rows) for x in (board.ints, board.floats))
-        given = {"engine weights": held(params), "cache": held(self.cache)}
-        written = sum(given.values()) + held(self.cache) * c.chunk // c.positions
-        with jax.set_mesh(self.mesh):
-            prefill: Any = programs.prefill
-            decode: Any = programs.decode
-            first = prefill.trace(params, self.cache, row, tokens, row, row, None)
-            second = decode.trace(params, self.cache, ints, floats, number, number)
-        yield Program("prefill", self.mesh, first, given, written, c.rows * c.chunk, 0.0, 1.0)
-        yield Program("decode", self.mesh, second, given, sum(given.values()), c.rows, 0.0, 1.0)
+        weights, cache = held(params), held(self.cache)
+        given = {"engine weights": weights, "cache": cache}
+        with jax.set_mesh(mesh):
+            if "prefill" in names:
+                traced, written = programs.prefill.trace(params, self.cache, row, tokens, row, row, None), cache * c.chunk // c.positions
+                yield Program("prefill", mesh, traced, given, weights + cache + written, c.rows * c.chunk, 0.0)
+            if "decode" in names:
+                traced = programs.decode.trace(params, self.cache, ints, floats, number, number)
+                yield Program("decode", mesh, traced, given, weights + cache, c.rows, 0.0, loop=True)
+            if "move" in names:
+                moves = jax.ShapeDtypeStruct((mesh.shape["data"], c.rows), jnp.int32, sharding=self.rows)
+                traced, parked = programs.move.trace(self.cache, self.parked, moves, moves, number), held(self.parked)
+                yield Program("move", mesh, traced, {"cache": cache, "parked": parked}, 2 * cache // c.rows, 0, 0.0, loop=True)
 
     def _of_rows(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((self.config.rows, *shape), dtype, sharding=self.rows)

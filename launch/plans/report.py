@@ -2,6 +2,7 @@
 
 from agentrl_jax.launch.plans.figures import Exchange, Figures
 from agentrl_jax.launch.plans.planning import Plan
+from agentrl_jax.launch.plans.tables import rates, spelled
 from agentrl_jax.models.sizes import readable
 
 
@@ -26,11 +27,11 @@ def _program(x: Figures, show: int) -> list[str]:
     found += _aligned(
         [
             (f"  operations of a chip, {stepped}", f"{x.operations:.4g}, of which the model takes {x.useful:.4g}"),
-            ("  compute", _spelled(x.compute_seconds)),
-            ("  memory traffic", f"{_spelled(x.memory_seconds)} ({readable(x.traffic)})"),
-            ("  links between chips", _spelled(x.links_seconds)),
-            *([("  network between slices", _spelled(x.network_seconds))] if x.network_seconds else []),
-            ("  seconds", f"{_spelled(x.seconds)} where all overlaps, bound by {x.bound}; {_spelled(x.seconds_apart)} where nothing does"),
+            ("  compute", spelled(x.compute_seconds)),
+            ("  memory traffic", f"{spelled(x.memory_seconds)} ({readable(x.traffic)})"),
+            ("  links between chips", spelled(x.links_seconds)),
+            *([("  network between slices", spelled(x.network_seconds))] if x.network_seconds else []),
+            ("  seconds", f"{spelled(x.seconds)} where all overlaps, bound by {x.bound}; {spelled(x.seconds_apart)} where nothing does"),
         ]
     )
     if x.exchanges:
@@ -39,23 +40,21 @@ def _program(x: Figures, show: int) -> list[str]:
         left = x.exchanges[show:]
         if left:
             sent, took = sum(e.sent for e in left), sum(e.seconds for e in left)
-            found.append(f"  and {len(left)} kinds more, {readable(sent)} sent, {_spelled(took)}")
+            found.append(f"  and {len(left)} kinds more, {readable(sent)} sent, {spelled(took)}")
     return found
 
 
 def _exchange(x: Exchange) -> tuple[str, ...]:
     times = f"{x.times}{' a round' if x.open else ''}"
-    return f"  {x.kind}", x.axes, str(x.members), f"{x.bytes:,}", times, readable(x.sent), _spelled(x.seconds)
+    return f"  {x.kind}", x.axes, str(x.members), f"{x.bytes:,}", times, readable(x.sent), spelled(x.seconds)
 
 
 def _summary(plan: Plan) -> list[str]:
     s, rows = plan.summary(), []
     for name, what in (("update", "an update"), ("prefill", "a prefill program"), ("decode", "a token of every row")):
         if f"{name}_seconds" in s:
-            took = f"{_spelled(s[f'{name}_seconds'])} to {_spelled(s[f'{name}_seconds_apart'])}"
-            rate = f"{s[f'{name}_tokens_per_second']:,.0f} to {s[f'{name}_tokens_per_second_apart']:,.0f} tokens/s on all chips"
-            share = f"MFU {100 * s[f'{name}_mfu']:.0f} to {100 * s[f'{name}_mfu_apart']:.0f} %"
-            rows.append((what, took, rate, share))
+            took, rate, mfu = rates(s, name)
+            rows.append((what, took, f"{rate} tokens/s on all chips", f"MFU {mfu}"))
     found = _aligned(rows)
     sent = plan.moved()
     if sent:
@@ -74,11 +73,3 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
         return []
     wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(n) for cell, n in zip(row, wide)).rstrip() for row in rows]
-
-
-def _spelled(seconds: float) -> str:
-    """0.0123  ->  12.3 ms"""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return "0" if not seconds else f"{seconds * 1e6:.2g} us"

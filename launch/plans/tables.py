@@ -13,29 +13,14 @@ def plans_table(found: dict[str, Report]) -> str:
 
 
 def _plan(report: Report) -> str:
+    head = ["program", "arguments", "beside", "temporaries, outputs", "in all", "over links", "over network", "seconds", "bound by"]
     rows = [_program(name, x) for name, x in report["programs"].items()]
-    head = [
-        "program",
-        "arguments",
-        "beside",
-        "temporaries, new outputs",
-        "in all",
-        "sent over links",
-        "over network",
-        "seconds",
-        "bound by",
-    ]
     slices = f" in {report['slices']} slices" if report["slices"] > 1 else ""
     said = [f"{report['chips']} chips{slices}, {readable(report['available'])} each for programs."]
-    s = report["summary"]
     for name, what in (("update", "An update"), ("prefill", "A prefill program"), ("decode", "A token of every call")):
-        if f"{name}_seconds" in s:
-            low, high = s[f"{name}_seconds"], s[f"{name}_seconds_apart"]
-            fast, slow = s[f"{name}_tokens_per_second"], s[f"{name}_tokens_per_second_apart"]
-            most, least = 100 * s[f"{name}_mfu"], 100 * s[f"{name}_mfu_apart"]
-            said.append(
-                f"{what}: {_seconds(low)} to {_seconds(high)}, {slow:,.0f} to {fast:,.0f} tokens/s, MFU {least:.1f} to {most:.1f} %."
-            )
+        if f"{name}_seconds" in report["summary"]:
+            took, rate, mfu = rates(report["summary"], name)
+            said.append(f"{what}: {took}, {rate} tokens/s, MFU {mfu}.")
     for name, x in report["programs"].items():
         if x["missing"]:
             least = "at least " if x["failure"] else ""
@@ -45,16 +30,25 @@ def _plan(report: Report) -> str:
     return f"`{report['command']}`\n\n{table([head, *rows])}\n\n{' '.join(said)}"
 
 
+def rates(summary: dict[str, float], name: str) -> tuple[str, str, str]:
+    """Seconds, tokens a second and MFU of a part of a plan: where everything overlaps, and where nothing does."""
+    first, last = ({key: summary[f"{name}_{key}{end}"] for key in ("seconds", "tokens_per_second", "mfu")} for end in ("", "_apart"))
+    return (
+        f"{spelled(first['seconds'])} to {spelled(last['seconds'])}",
+        f"{last['tokens_per_second']:,.0f} to {first['tokens_per_second']:,.0f}",
+        f"{100 * last['mfu']:.1f} to {100 * first['mfu']:.1f} %",
+    )
+
+
 def _program(name: str, x: Report) -> list[str]:
     beside = {kind: n for kind, n in x["beside"].items() if n}
-    sent = sum(e["sent"] for e in x["exchanges"])
     network = sum(e.get("network", 0) for e in x["exchanges"])
-    return [
-        name, _kinds(x["arguments"]), _kinds(beside), readable(x["temporary"] + x["outputs"]), readable(x["total"]),
-        *(["", "", "does not compile", ""] if x["failure"] else [
-            readable(sent - network), readable(network) if network else "", f"{_seconds(x['seconds'])} to {_seconds(x['seconds_apart'])}", x["bound"],
-        ]),
-    ]  # fmt: skip
+    links = sum(e["sent"] for e in x["exchanges"]) - network
+    held = [name, _kinds(x["arguments"]), _kinds(beside), readable(x["temporary"] + x["outputs"]), readable(x["total"])]
+    if x["failure"]:
+        return [*held, "", "", "does not compile", ""]
+    took = f"{spelled(x['seconds'])} to {spelled(x['seconds_apart'])}"
+    return [*held, readable(links), readable(network) if network else "", took, x["bound"]]
 
 
 def scaling_table(cells: list[tuple[str, Report]]) -> str:
@@ -64,18 +58,13 @@ def scaling_table(cells: list[tuple[str, Report]]) -> str:
 
 
 def _cell(kind: str, report: Report) -> list[str]:
-    programs, s = report["programs"], report["summary"]
-    total = max(x["total"] for x in programs.values())
-    over = max(x["missing"] for x in programs.values())
+    programs, chips = report["programs"], str(report["chips"])
+    total, over = (max(x[name] for x in programs.values()) for name in ("total", "missing"))
     held = readable(total) + (f", {readable(over)} too much" if over else "")
-    if "update_seconds" not in s:
-        return [kind, str(report["chips"]), held, "", "", "does not compile", "", ""]
-    return [
-        kind, str(report["chips"]), held, readable(programs["gradient"]["temporary"]), readable(sum(report["sent"].values())),
-        f"{_seconds(s['update_seconds'])} to {_seconds(s['update_seconds_apart'])}",
-        f"{s['update_tokens_per_second_apart']:,.0f} to {s['update_tokens_per_second']:,.0f}",
-        f"{100 * s['update_mfu_apart']:.0f} to {100 * s['update_mfu']:.0f} %",
-    ]  # fmt: skip
+    if "update_seconds" not in report["summary"]:
+        return [kind, chips, held, "", "", "does not compile", "", ""]
+    sent = readable(sum(report["sent"].values()))
+    return [kind, chips, held, readable(programs["gradient"]["temporary"]), sent, *rates(report["summary"], "update")]
 
 
 def table(rows: list[list[str]]) -> str:
@@ -88,6 +77,9 @@ def _kinds(kinds: dict[str, int]) -> str:
     return ", ".join(f"{kind} {readable(n)}" for kind, n in kinds.items())
 
 
-def _seconds(x: float) -> str:
-    """0.01234  ->  12.3 ms"""
-    return f"{x:.2f} s" if x >= 1 else f"{1e3 * x:.3g} ms"
+def spelled(seconds: float) -> str:
+    """0.0123  ->  12.3 ms"""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0" if not seconds else f"{seconds * 1e6:.2g} us"
