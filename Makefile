@@ -31,7 +31,7 @@ test-all: $(BIN)/.dev
 test-extras: $(BIN)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
-	$(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py
+	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

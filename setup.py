@@ -75,6 +75,7 @@ setup(
             "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
             "agentrl-play = agentrl_jax.launch.play:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
+            "agentrl-plan = agentrl_jax.launch.plan:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",
             "agentrl-tpu = agentrl_jax.launch.tpu.__main__:main",
             "agentrl-gke = agentrl_jax.launch.gke.__main__:main",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jax.stages import Lowered
+from jax.stages import Lowered, Traced
 from jaxtyping import Array, Float, Int, Key
 
 from agentrl_jax.batch import Batch
@@ -191,8 +191,8 @@ class Learner:
             state, norm = self._apply(state, gradient)
         return state, {**sums, "gradient_norm": norm}
 
-    def lowered(self, microbatch: Any) -> tuple[Lowered, Lowered]:
-        """The gradient and the optimizer program of an update, for arrays and a mesh that need not exist.
+    def described(self, microbatch: Any) -> tuple[TrainState, Any]:
+        """A state and a microbatch as shapes with their shardings, for a mesh that need not exist.
 
         `microbatch` is a record as `update` takes it, of arrays or of `jax.ShapeDtypeStruct`s.
         """
@@ -208,12 +208,22 @@ class Learner:
         state = jax.eval_shape(fresh, jax.random.key(0))
         shardings = jax.tree.leaves((everywhere, self._weights, self._moments, everywhere))  # in the order of the state's fields
         state = shaped(state, jax.tree.unflatten(jax.tree.structure(state), shardings))
-        microbatch = jax.tree.map(lambda x: shaped(x, rows), microbatch)
-        gradient, number = self._select(state.params), jax.ShapeDtypeStruct((), jnp.float32, sharding=everywhere)
+        return state, jax.tree.map(lambda x: shaped(x, rows), microbatch)
+
+    def traced(self, microbatch: Any) -> tuple[Traced, Traced]:
+        """The gradient and the optimizer program of an update of `described(microbatch)`."""
+        state, microbatch = self.described(microbatch)
+        gradient, number = self._select(state.params), jax.ShapeDtypeStruct((), jnp.float32, sharding=replicated(self._mesh))
         with jax.set_mesh(self._mesh):
             names = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatch, number, state.key)[1]
             sums = dict.fromkeys(names, number)
-            return self._accumulate.lower(state.params, gradient, sums, microbatch, number, state.key), self._apply.lower(state, gradient)
+            return self._accumulate.trace(state.params, gradient, sums, microbatch, number, state.key), self._apply.trace(state, gradient)
+
+    def lowered(self, microbatch: Any) -> tuple[Lowered, Lowered]:
+        """The programs of `traced`, ready to compile."""
+        gradient, optimizer = self.traced(microbatch)
+        with jax.set_mesh(self._mesh):
+            return gradient.lower(), optimizer.lower()
 
     def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
         """Log-probs and entropies of a packed batch, given this process's rows of it."""

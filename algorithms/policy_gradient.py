@@ -87,6 +87,12 @@ class PolicyGradient:
         reference = jax.tree.map(jnp.copy, state.params)
         return TrainState(step=state.step, params=state.params, opt_state=state.opt_state, key=state.key, extra=reference)
 
+    def described(self) -> tuple[Learner, PolicyGradientBatch]:
+        """The learner, and a microbatch of padding alone: what its programs can be lowered for without any group."""
+        layout = pack((), self._config.bin_length, self._microbatch)
+        none = np.zeros((layout.bins, layout.length), np.float32)
+        return self._learner, PolicyGradientBatch(batch=layout.batch(none), advantage=none, proximal_logp=none, ref_logp=none)
+
     def host_state(self) -> Any:
         return None
 

@@ -4,7 +4,6 @@ agentrl-describe --model=FOLDER [--fsdp=8 --tensor=2] [--length=4096] [--compute
 agentrl-describe --preset=qwen3_8b --fsdp=16
 """
 
-import inspect
 import sys
 
 from absl import flags
@@ -28,7 +27,8 @@ def describe() -> None:
 
     jax.config.update("jax_platforms", "cpu")  # only shapes are computed: no accelerator is woken for them
     from agentrl_jax.errors import UserError
-    from agentrl_jax.models import folder, presets
+    from agentrl_jax.launch.plans.subject import preset
+    from agentrl_jax.models import folder
     from agentrl_jax.models.sizes import sizes_of, table
     from agentrl_jax.sharding import MeshConfig
 
@@ -36,11 +36,7 @@ def describe() -> None:
     if bool(f.model) == bool(f.preset):
         raise UserError("give a model's folder with --model=..., or one of --preset=...")
     if f.preset:
-        known = {name: make for name, make in inspect.getmembers(presets, inspect.isfunction) if make.__module__ == presets.__name__}
-        known = {name: make for name, make in known.items() if not name.startswith("_")}
-        if f.preset not in known:
-            raise UserError(f"there is no preset {f.preset!r}, only {', '.join(known)}")
-        config, vocab_size = known[f.preset]()
+        config, vocab_size = preset(f.preset)
         policy = dataclasses.replace(config, param_dtype=f.param_dtype, compute_dtype=f.compute_dtype).build(vocab_size)
     else:
         policy = folder.describe(f.model, f.param_dtype, f.compute_dtype)

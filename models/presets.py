@@ -36,6 +36,15 @@ def qwen3_8b() -> Preset:
     return _qwen3(36, 4096, 12_288, 32, False)
 
 
+def qwen3_32b() -> Preset:
+    """Qwen/Qwen3-32B: 32,762,123,264 parameters."""
+    config = DecoderConfig(
+        layers=64, width=5120, hidden=25_600, heads=64, kv_heads=8, head_size=128, rope=Rope(1e6), qk_norm=True, tied_head=False,
+        max_positions=40_960,
+    )  # fmt: skip
+    return config, 151_936
+
+
 def qwen3_30b_a3b() -> Preset:
     """Qwen/Qwen3-30B-A3B: 30,532,122,624 parameters, about 3.3 billion of them at work on a token."""
     config = DecoderConfig(

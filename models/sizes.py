@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType
 
-from agentrl_jax.models.decoder import Decoder, kinds, runs
+from agentrl_jax.models.decoder import Decoder, DecoderConfig, kinds, runs
 from agentrl_jax.models.kernels import served_by
 from agentrl_jax.sharding import AXES, MeshConfig, is_names, partition, shards
 
@@ -46,8 +46,7 @@ def sizes_of(policy: Decoder, mesh: MeshConfig, length: int, platform: str) -> S
     e = c.experts
     sparse = sum(run.layers for run in runs(c) if run.sparse)
     idle = sparse * (e.count - e.per_token) * 3 * c.width * e.hidden if e else 0
-    different, kind_of = kinds(c)
-    seen = sum(_mean_seen(length, different[kind][0]) for kind in kind_of)
+    seen = attended(c, length) * c.layers * length
     table = policy.vocab_size * c.width
     products = total - idle - (0 if c.tied_head else table)
     forward = round(2 * products + 4 * c.heads * c.head_size * seen)
@@ -55,6 +54,12 @@ def sizes_of(policy: Decoder, mesh: MeshConfig, length: int, platform: str) -> S
     name, reason = served_by(platform, length, c.head_size, c.compute_dtype, c.attention_cap)
     attention = f"{name} ({reason})" if reason else name
     return Sizes(total, total - idle, weights, weights, 2 * weights, cache, forward, 3 * forward, attention)
+
+
+def attended(config: DecoderConfig, length: int) -> float:
+    """The share of a row's pairs of tokens of which one looks at the other, in the mean over the layers."""
+    different, kind_of = kinds(config)
+    return sum(_mean_seen(length, different[kind][0]) for kind in kind_of) / config.layers / length
 
 
 def _mean_seen(length: int, window: int) -> float:
@@ -71,11 +76,11 @@ def table(sizes: Sizes, mesh: MeshConfig, length: int) -> str:
         ("parameters", f"{sizes.parameters:,}"),
         ("at work on a token", f"{sizes.active:,}"),
         (f"on each device ({split})", ""),
-        ("  weights", _bytes(sizes.weights)),
-        ("  gradient", _bytes(sizes.gradient)),
-        ("  AdamW's moments", _bytes(sizes.moments)),
-        ("  together, in training", _bytes(held)),
-        (f"cache of a row of {length:,} tokens", _bytes(sizes.cache)),
+        ("  weights", readable(sizes.weights)),
+        ("  gradient", readable(sizes.gradient)),
+        ("  AdamW's moments", readable(sizes.moments)),
+        ("  together, in training", readable(held)),
+        (f"cache of a row of {length:,} tokens", readable(sizes.cache)),
         ("operations a token, forward", f"{sizes.forward:,}"),
         ("  in training", f"{sizes.training:,}"),
         ("attention over whole rows", sizes.attention),
@@ -84,9 +89,9 @@ def table(sizes: Sizes, mesh: MeshConfig, length: int) -> str:
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
 
 
-def _bytes(count: int) -> str:
+def readable(count: int) -> str:
     """1536 -> 1.50 KiB"""
     size, unit = float(count), 0
-    while size >= 1024 and unit < 4:
+    while abs(size) >= 1024 and unit < 4:
         size, unit = size / 1024, unit + 1
     return f"{size:.2f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"

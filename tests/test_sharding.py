@@ -15,11 +15,12 @@ from jax.sharding import AxisType, PartitionSpec
 from agentrl_jax import learner
 from agentrl_jax.algorithms.supervised import SupervisedBatch
 from agentrl_jax.batch import pack
+from agentrl_jax.collectives import collectives
 from agentrl_jax.learner import Learner, fetch_metrics
 from agentrl_jax.models import kernels
 from agentrl_jax.rows import rows_of
 from agentrl_jax.sharding import MeshConfig, constrain, is_names, make_mesh, partition, per_shard, platform, shards
-from agentrl_jax.topology import collectives, gathered_stacks
+from agentrl_jax.topology import gathered_stacks
 
 POLICY = minute_policy(layers=3, heads=4, kv_heads=2)
 ROWS, LENGTH = 8, 12

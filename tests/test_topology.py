@@ -1,78 +1,20 @@
 """Described chips, and what compiled programs are said to hold and to move."""
 
-import functools
-import importlib.util
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import pytest
+from described import needs_libtpu, outcome
 from hand_made import mesh_of, minute_policy
 from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
+from agentrl_jax.collectives import collectives
 from agentrl_jax.errors import UserError
 from agentrl_jax.sharding import MeshConfig
-from agentrl_jax.topology import ENVIRONMENT, Collective, collectives, described_mesh, gathered_stacks, memory
-
-ROOT = Path(__file__).resolve().parent.parent
-needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu describes TPUs; it is not installed")
-
-HLO = """HloModule jit_f
-
-%inner (p: f32[2,8]) -> f32[8,8] {
-  %p = f32[2,8]{1,0} parameter(0)
-  ROOT %all-gather.1 = f32[8,8]{1,0} all-gather(%p), channel_id=1, dimensions={0}
-}
-
-%again (p: f32[2,8]) -> f32[8,8] {
-  %p = f32[2,8]{1,0} parameter(0)
-  ROOT %all-gather.2 = f32[8,8]{1,0} all-gather(%p), channel_id=1, dimensions={0}
-}
-
-%body (s: (s32[], f32[2,8])) -> (s32[], f32[2,8]) {
-  %s = (s32[], f32[2,8]) parameter(0)
-  %fusion = f32[8,8]{1,0} fusion(%s), kind=kCustom, calls=%inner
-  %permute = (bf16[4,4]{1,0}, bf16[4,4]{1,0}, u32[], u32[]) collective-permute-start(%s), channel_id=2
-}
-
-ENTRY %main (x: f32[2,8]) -> f32[2,8] {
-  %x = f32[2,8]{1,0:T(8,128)} parameter(0)
-  %while.1 = (s32[], f32[2,8]) while(%x), condition=%test, body=%body
-  %gathered = (f32[2,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%x), channel_id=3
-  %sums = (f32[]{:T(128)}, f32[3]{0}) all-reduce(%x, %x), channel_id=4, to_apply=%add
-  %started = f32[5]{0} all-reduce-start(%x), channel_id=5, to_apply=%add
-}
-"""
-
-
-def test_exchanges_are_read_from_a_programs_text():
-    assert collectives(HLO) == [
-        Collective("all-gather", ((8, 8),), 256, loop=True),  # both of channel 1 are one
-        Collective("all-gather", ((8, 8),), 256, loop=False),
-        Collective("collective-permute", ((4, 4),), 32, loop=True),
-        Collective("all-reduce", ((5,),), 20, loop=False),
-        Collective("all-reduce", ((), (3,)), 16, loop=False),
-    ]
-
-
-def test_exchanges_of_a_real_program_on_eight_devices():
-    mesh = mesh_of(data=8)
-    rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
-
-    @functools.partial(jax.jit, out_shardings=whole)
-    def total(x: jax.Array) -> jax.Array:
-        return jax.lax.scan(lambda c, _: (c + (x * c.sum()).sum(0), None), jnp.zeros(4), None, length=3)[0]
-
-    compiled = total.lower(jax.ShapeDtypeStruct((16, 4), jnp.float32, sharding=rows)).compile()
-    found = [x for x in collectives(compiled.as_text() or "") if (4,) in x.shapes]
-    assert [(x.kind, x.bytes, x.loop) for x in found] == [("all-reduce", 16, True)]
-    held = memory(compiled)
-    assert held.arguments == 2 * 4 * 4 and held.outputs >= 16 and held.total == held.arguments + held.outputs + held.temporary
+from agentrl_jax.topology import ENVIRONMENT, described_mesh, gathered_stacks, memory
 
 
 def test_a_gather_of_all_layers_is_seen():
@@ -82,6 +24,47 @@ def test_a_gather_of_all_layers_is_seen():
     one = jax.jit(lambda x: x[1], out_shardings=NamedSharding(mesh, PartitionSpec())).lower(stack).compile().as_text() or ""
     assert [x.shapes for x in gathered_stacks(whole, policy, mesh)] == [((3, 16, 32),)]
     assert gathered_stacks(one, policy, mesh) == [] and any(x.kind == "all-gather" for x in collectives(one))
+
+
+def test_memory_is_what_a_program_is_given_makes_and_needs():
+    rows = NamedSharding(mesh_of(data=8), PartitionSpec("data"))
+    held = memory(jax.jit(lambda x: x.sum(0)).lower(jax.ShapeDtypeStruct((16, 4), jnp.float32, sharding=rows)).compile())
+    assert held.arguments == 2 * 4 * 4 and held.outputs >= 16 and held.total == held.arguments + held.outputs + held.temporary
+
+
+@pytest.mark.parametrize("name", ["", "v5e", "v5e:", "v5e:4by4", "0v5e:4x4", "x v5e:4x4", "2 v5e:4x4", "v5e:4x4 v5e:4x4", "V5E:4x4"])
+def test_a_topology_is_written_in_one_way(name: str):
+    with pytest.raises(UserError, match="a topology is written like v5e:4x4"):
+        described_mesh(name, MeshConfig())
+
+
+@dataclass(frozen=True)
+class Chip:
+    id: int
+    slice_index: int
+    platform: str = "cpu"
+    device_kind: str = "cpu"
+    process_index: int = 0
+
+
+class Slices:
+    """Two slices of four chips."""
+
+    devices = tuple(Chip(i, i // 4) for i in range(8))
+
+
+def test_the_data_axis_goes_over_slices(monkeypatch: pytest.MonkeyPatch):
+    for variable in ENVIRONMENT:
+        monkeypatch.setenv(variable, "")
+    asked = {}
+    monkeypatch.setattr(topologies, "get_topology_desc", lambda **given: asked.update(given) or Slices)
+    mesh = described_mesh("2x v5e:2x2", MeshConfig(data=-1, fsdp=2))
+    assert asked == {"platform": "tpu", "topology_name": "v5e:2x2", "num_slices": 2}
+    assert dict(mesh.shape) == {"data": 4, "fsdp": 2, "expert": 1, "tensor": 1}
+    assert [x.slice_index for x in mesh.devices[:, 0, 0, 0]] == [0, 0, 1, 1]
+    assert dict(described_mesh("2x v5e:2x2", MeshConfig(data=2, fsdp=-1)).shape)["fsdp"] == 4
+    with pytest.raises(UserError, match="the data axis goes over slices: 1 is no multiple of the 2"):
+        described_mesh("2x v5e:2x2", MeshConfig(data=1, fsdp=8))
 
 
 def test_a_topology_that_is_none_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
@@ -96,28 +79,28 @@ def test_a_topology_that_is_none_is_refused_in_one_sentence(monkeypatch: pytest.
         described_mesh("v5e:3x5", MeshConfig())
 
 
-def outcome(*command: str) -> str:
-    """What another process prints: this one must not load libtpu."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.slow
 @needs_libtpu
 def test_the_loss_holds_a_small_part_of_the_logits():
-    found = json.loads(outcome("benchmarks/tpu_compile.py", "loss"))
+    found = json.loads(outcome("benchmarks/loss_memory.py"))
     assert found["logits"] == 4 * 4096 * 151_936 * 4 and found["temporary"] < 0.1 * found["logits"]
 
 
 @pytest.mark.slow
 @needs_libtpu
 def test_layers_are_gathered_one_at_a_time_on_a_tpu():
-    command = ("--topology", "v5e:2x2", "--fsdp", "2", "--tensor", "2", "--layers", "3", "--rows", "2", "--length", "256")
-    found = json.loads(outcome("benchmarks/tpu_compile.py", "update", *command))  # fails where they are not
-    assert found["mesh"] == {"data": 1, "fsdp": 2, "expert": 1, "tensor": 2}
-    assert any(x["kind"] == "all-gather" and x["loop"] for x in found["gradient"]["collectives"])
+    code = """
+from agentrl_jax.launch.plans.programs import update
+from agentrl_jax.launch.plans.subject import Subject
+from agentrl_jax.topology import described_mesh, gathered_stacks
+
+subject = Subject(topology="v5e:2x2", preset="qwen3_0_6b", sizes="layers=3", fsdp=2, tensor=2, rows=2, length=256)
+mesh = described_mesh(subject.topology, subject.mesh())
+gradient = update(subject, mesh)[0][0].compile().as_text()
+print(gathered_stacks(gradient, subject.policy(), mesh), gradient.count(" all-gather("))
+"""
+    gathered, count = outcome("-c", code).rsplit(maxsplit=1)
+    assert gathered == "[]" and int(count) > 3
 
 
 @pytest.mark.slow

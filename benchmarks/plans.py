@@ -1,0 +1,56 @@
+"""The plans of docs/scaling.md: python benchmarks/plans.py [--only=NAME,...] [--print_only]
+
+A cell is one `agentrl-plan`; its report is kept in benchmarks/results/plans/<name>.json and is not made again. Compiles for chips
+that are not here: libtpu is needed, and some minutes and gigabytes for each cell. Prints the tables of docs/scaling.md.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from absl import flags
+
+from agentrl_jax.launch import command
+
+RESULTS = Path(__file__).parent / "results" / "plans"
+flags.DEFINE_list("only", [], "Which cells; empty: all.")
+flags.DEFINE_bool("print_only", False, "Compile nothing.")
+
+V5E: dict[str, Any] = {
+    "topology": "v5e:8x8", "preset": "qwen3_8b", "param_dtype": "bfloat16", "rows": 64, "length": 8192,
+    "positions": 8192, "engine_rows": 8, "programs": "update,publish,prefill,decode",
+}  # fmt: skip
+V5P: dict[str, Any] = V5E | {"topology": "v5p:4x4x4", "preset": "qwen3_32b", "engine_rows": 32}
+CELLS: dict[str, dict[str, Any]] = {
+    "qwen3_8b-v5e-64": V5E,
+    "qwen3_32b-v5p-128": V5P,
+    "qwen3_8b-v5e-64-float32": V5E | {"param_dtype": "float32", "programs": "update,publish"},
+    "qwen3_32b-v5p-128-float32": V5P | {"param_dtype": "float32", "programs": "update,publish"},
+    "qwen3_8b-v5e-64-length-x10": V5E | {"length": 81_920, "programs": "update"},
+    "qwen3_8b-v5e-64-calls-x10": V5E | {"engine_rows": 80, "programs": "decode"},
+    "qwen3_8b-v5e-64-slices-x10": V5E | {"topology": "10x v5e:8x8", "data": 10, "rows": 640, "programs": "update"},
+    "qwen3_32b-v5p-128-length-x10": V5P | {"length": 81_920, "programs": "update"},
+    "qwen3_32b-v5p-128-calls-x10": V5P | {"engine_rows": 320, "programs": "decode"},
+    "qwen3_32b-v5p-128-slices-x10": V5P | {"topology": "10x v5p:4x4x4", "data": 10, "rows": 640, "programs": "update"},
+}
+
+
+def make() -> None:
+    from agentrl_jax.launch.plans.planning import kept_report
+    from agentrl_jax.launch.plans.subject import Subject
+    from agentrl_jax.launch.plans.tables import plans_table
+
+    found: dict[str, Any] = {}
+    for name, fields in CELLS.items():
+        path = RESULTS / f"{name}.json"
+        if path.exists() or not (flags.FLAGS.print_only or (flags.FLAGS.only and name not in flags.FLAGS.only)):
+            found[name] = kept_report(Subject(**fields), path)
+            print(f"{name}: {found[name]['command']}", file=sys.stderr, flush=True)
+    print(plans_table(found))
+
+
+if __name__ == "__main__":
+    sys.exit(command.run(make))

@@ -1,0 +1,1 @@
+"""What `agentrl-plan` finds out."""
