@@ -184,7 +184,7 @@ class Learner:
             if not self._metrics:
                 shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
                 self._metrics = tuple(shapes)
-            sums = {name: np.float32(0) for name in self._metrics}
+            sums: dict[str, Any] = {name: np.float32(0) for name in self._metrics}
             for i, microbatch in enumerate(microbatches):
                 key, rows = self._key(state.key, state.step, np.int32(i)), self.share.put(microbatch, microbatch.batch)
                 gradient, sums = self._accumulate(state.params, gradient, sums, rows, share, key)
