@@ -101,8 +101,10 @@ class Engine:
                 traced = programs.decode.trace(params, self.cache, ints, floats, number, number)
                 yield Program("decode", mesh, traced, given, weights + cache, c.rows, 0.0, loop=True)
             if "move" in names:
-                moves = jax.ShapeDtypeStruct((mesh.shape["data"], c.rows), jnp.int32, sharding=self.rows)
-                traced, parked = programs.move.trace(self.cache, self.parked, moves, moves, number), held(self.parked)
+                parts = mesh.shape["data"]
+                moves = jax.ShapeDtypeStruct((parts, 3, c.rows // parts), jnp.int32, sharding=self.rows)
+                count = jax.ShapeDtypeStruct((parts, 3), jnp.int32, sharding=self.rows)
+                traced, parked = programs.move.trace(self.cache, self.parked, moves, moves, count), held(self.parked)
                 yield Program("move", mesh, traced, {"cache": cache, "parked": parked}, 2 * cache // c.rows, 0, 0.0, loop=True)
 
     def _of_rows(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
