@@ -135,7 +135,7 @@ def plain_rows(
         many = query.shape[1]
         query = (query * scale).transpose(0, 2, 3, 1, 4).reshape(batch, shared, group * many, width)  # so that scores need not be
         unseen = jnp.where(visible(at, key_positions, segments, key_segments, window), 0.0, MASKED)
-        y = _attended(query, key, value, jnp.tile(unseen, (1, group, 1)), cap)
+        y: Array = _attended(query, key, value, jnp.tile(unseen, (1, group, 1)), cap)
         return y.reshape(batch, shared, group, many, width).transpose(0, 3, 1, 2, 4)
 
     blocks = min(length, math.ceil(batch * shared * group * length * key.shape[2] / SCORES_AT_ONCE))
