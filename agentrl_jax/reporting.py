@@ -92,6 +92,10 @@ class Reporter:
         """One status line."""
         self._console.print(text, markup=False, soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """A line about what goes wrong in this process."""
+        self.say(text)
+
     def table(
         self, summaries: Sequence[Summary], difference: tuple[float, float] | None = None, names: tuple[str, str] = ("GRPO", "SFT")
     ) -> None:
@@ -147,8 +151,10 @@ class Follower:
     def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
         journal.write(self._path, [t for group in groups for t in group.trajectories], step, phase)
 
-    def say(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
+
+    def say(self, text: str) -> None: ...
 
     def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None: ...
 

@@ -81,7 +81,7 @@ class Run:
                 raise UserError(f"{run_dir} is not there for process {self.hosts.index}: name a folder that all processes share")
             configfile.claim(run_dir, experiment)
         self.reporter = Reporter(run_dir, quiet) if self.hosts.leads else Follower(run_dir, quiet, self.hosts.index)
-        self.runtime = make_runtime(experiment.environment, say=self.reporter.say, hosts=self.hosts)
+        self.runtime = make_runtime(experiment.environment, say=self.reporter.warn, hosts=self.hosts)
         try:
             with self.hosts.leader_first("demonstrations"):
                 self.demonstrations = self._find_demonstrations()

@@ -84,9 +84,10 @@ def test_a_run_of_two_processes_equals_one(alone: Path, two: Path):
     [
         (4, 1, ["--config.mesh.data=2", "--config.mesh.tensor=2"]),
         (2, 2, ["--config.mesh.data=1", "--config.mesh.fsdp=4", "--config.engine.mesh.data=2"]),
+        (2, 2, ["--config.mesh.fsdp=2", "--config.mesh.dcn_data=2"]),
         (2, 2, ["--config.mesh.each=1", "--config.engine.first_device=1"]),
     ],
-    ids=["teams of two", "sharded weights and two engine devices", "learner and engine on disjoint devices"],
+    ids=["teams of two", "sharded weights and two engine devices", "a mesh over two networks", "learner and engine on disjoint devices"],
 )
 def test_meshes_over_processes_equal_one_process(alone: Path, tmp_path: Path, count: int, devices: int, flags: list[str]):
     succeed(begin(count, tmp_path / "run", *flags, devices=devices))
