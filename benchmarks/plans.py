@@ -1,7 +1,8 @@
 """The plans of docs/scaling.md: python benchmarks/plans.py [--only=NAME,...] [--print_only]
 
 A cell is one `agentrl-plan`; its report is kept in benchmarks/results/plans/<name>.json and is not made again. Compiles for chips
-that are not here: libtpu is needed, and some minutes and gigabytes for each cell. Prints the tables of docs/scaling.md.
+that are not here: libtpu is needed, and some minutes and gigabytes for each cell. Writes the tables of docs/scaling.md, that of
+`agentrl-bench scaling` too.
 """
 
 import os
@@ -15,7 +16,8 @@ from absl import flags
 
 from agentrl_jax.launch import command
 
-RESULTS = Path(__file__).parent / "results" / "plans"
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 flags.DEFINE_list("only", [], "Which cells; empty: all.")
 flags.DEFINE_bool("print_only", False, "Compile nothing.")
 
@@ -39,17 +41,28 @@ CELLS: dict[str, dict[str, Any]] = {
 
 
 def make() -> None:
+    from agentrl_jax.launch.benches.scaling import Scaling
     from agentrl_jax.launch.plans.planning import kept_report
     from agentrl_jax.launch.plans.subject import Subject
-    from agentrl_jax.launch.plans.tables import plans_table
+    from agentrl_jax.launch.plans.tables import plans_table, scaling_table
 
     found: dict[str, Any] = {}
     for name, fields in CELLS.items():
-        path = RESULTS / f"{name}.json"
+        path = RESULTS / "plans" / f"{name}.json"
         if path.exists() or not (flags.FLAGS.print_only or (flags.FLAGS.only and name not in flags.FLAGS.only)):
             found[name] = kept_report(Subject(**fields), path)
             print(f"{name}: {found[name]['command']}", file=sys.stderr, flush=True)
-    print(plans_table(found))
+    write("plans", plans_table(found))
+    bench = Scaling()
+    cells = [(kind, RESULTS / "scaling" / name, subject) for kind, name, subject in bench.cells()]
+    write("scaling", scaling_table([(kind, kept_report(subject, path)) for kind, path, subject in cells if path.exists()]))
+
+
+def write(name: str, text: str) -> None:
+    """Put a text between its marks in the page."""
+    page, marks = PAGE.read_text(), (f"<!-- {name} -->\n", f"<!-- /{name} -->")
+    before, rest = page.split(marks[0])
+    PAGE.write_text(f"{before}{marks[0]}{text}\n{marks[1]}{rest.split(marks[1])[1]}")
 
 
 if __name__ == "__main__":

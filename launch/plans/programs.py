@@ -54,7 +54,7 @@ def update(subject: Subject, mesh: Mesh) -> tuple[list[Program], dict[str, int]]
     weights, change, moments, rows = held(state.params), held(trained), held(state.opt_state), held(batch)
     sizes = sizes_of(decoder, MeshConfig(1, 1, 1, 1), subject.length, "tpu")
     tokens, share = math.prod(microbatch.batch.tokens.shape), attended(decoder.config, subject.length)
-    useful = (2 * sizes.forward if isinstance(policy, Adapted) else sizes.training) * tokens  # frozen weights need no gradient
+    useful = float((2 * sizes.forward if isinstance(policy, Adapted) else sizes.training) * tokens)  # frozen weights need no gradient
     given = {"weights": weights, "gradient": change, "batch": rows}
     first = Program("gradient", mesh, gradient, given, weights + 2 * change + rows, tokens, useful, share)
     given = {"weights": weights, "gradient": change, "moments": moments}
