@@ -43,7 +43,8 @@ class Resident:
         where = weight_shardings(self._mesh, self._axes, params)
         held = jax.tree.map(lambda x, sharding: jax.device_put(brought(x), sharding), params, where)
         with jax.set_mesh(self._mesh):  # how weights are laid out depends on the platform
-            return jax.tree.map(_shared, jax.block_until_ready(self._copy(held)))
+            copy = jax.block_until_ready(self._copy(held))
+        return jax.tree.map(_held_once, copy) if self._on_cpu else copy
 
     def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]], wide: bool = False) -> int:
         """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many.
@@ -95,8 +96,8 @@ class Resident:
             self._cache, self._parked = self._programs.move(self._cache, self._parked, source, target, count)
 
     def _settle(self) -> None:
-        """On a CPU wait for what runs: a program that is queued behind another's end is run by one thread for all devices in turn."""
-        if self._on_cpu:
+        """On several devices of a CPU, wait for what runs: one thread often runs what is queued behind it, for all devices in turn."""
+        if self._on_cpu and self._mesh.size > 1:
             jax.block_until_ready(self._cache)
 
     def warm_up(self, params: Params, spans: Sequence[int]) -> None:
@@ -131,13 +132,13 @@ def _zeros(shapes: Cache) -> Cache:
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 
-def _shared(x: jax.Array) -> jax.Array:
-    """`x` in memory once, where several devices of a CPU hold the same part of it: copies would crowd the cache that all cores share."""
-    if x.sharding.device_set.copy().pop().platform != "cpu":
-        return x
+def _held_once(x: jax.Array) -> jax.Array:
+    """`x`, of which devices of a CPU that hold the same part share one in memory: two would crowd the cache that all cores share."""
     first: dict[str, jax.Array] = {}
-    parts = [first.setdefault(str(part.index), part.data) for part in x.addressable_shards]
-    mine = [held if held is part.data else jax.device_put(np.asarray(held), part.device) for held, part in zip(parts, x.addressable_shards)]
+    mine = []
+    for shard in x.addressable_shards:
+        part = first.setdefault(str(shard.index), shard.data)
+        mine.append(part if part is shard.data else jax.device_put(np.asarray(part), shard.device))
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, mine)
 
 

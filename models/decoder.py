@@ -330,7 +330,6 @@ class Decoder:
         slots = cache_slots(jnp.asarray(inputs.positions), jnp.asarray(inputs.segment_ids), size)
         different, kind_of = kinds(c)
         views = tuple(dataclasses.replace(look(c, inputs, *kind), slots=slots, span=cache.span or size) for kind in different)
-        views = jax.lax.optimization_barrier(views)  # or a CPU makes cosines and sines anew for every head of every layer
         sparse = [run.sparse for run in runs(c) for _ in range(run.layers)]
         x, written = embed(c, params["embedding"], inputs), []
         for i, (layer, *old) in enumerate(zip(params["layers"], cache.keys, cache.values)):

@@ -1,5 +1,6 @@
 """The local engine: what it samples, says of it, keeps and forgets, whatever else it is doing."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -386,6 +387,20 @@ def test_weights_of_any_mesh_are_published_without_a_compilation(engine: LocalEn
         engine.publish(params, 0)
         assert recorded(Conversation(engine, 0, Sampling(budget=30)).play(2)) == before
     assert compiled == []
+
+
+def test_calls_that_come_together_begin_together(hollow: LocalEngine, monkeypatch: pytest.MonkeyPatch):
+    begun = []
+    monkeypatch.setattr(hollow, "_run", lambda *_: begun.append(sum(1 for _ in hollow._places.working)) or time.sleep(0.01))
+    monkeypatch.setattr(hollow, "_last_run", 16.0)  # a second's wait for the next
+    hollow.config.patience = 1.0
+    for i in range(4):
+        hollow.submit(said(0, 0), Sampling(), (i,))
+        time.sleep(0.02)
+    deadline = time.monotonic() + 60
+    while not begun and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert begun[0] == 4
 
 
 def test_a_closed_engine_takes_nothing_more_and_drops_what_waits(hollow: LocalEngine, monkeypatch: pytest.MonkeyPatch):

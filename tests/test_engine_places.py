@@ -278,6 +278,9 @@ def test_an_engine_over_devices_samples_what_one_does(mesh: dict[str, int]):
         if sizes is mesh:
             split = {len(x.sharding.device_set) for x in jax.tree.leaves((engine._params, engine._resident._cache))}
             assert split == {int(np.prod(list(mesh.values())))}
+            for x in jax.tree.leaves(engine._params):  # what several devices of a CPU hold is in memory once
+                held = {(str(shard.index), shard.data.unsafe_buffer_pointer()) for shard in x.addressable_shards}
+                assert len(held) == len({index for index, _ in held})
             shard = engine._resident._cache.keys[0].addressable_shards[0].data.shape
             assert shard == (8 // mesh["data"], 1 if mesh.get("tensor") == 2 else 2, POSITIONS, 8)  # two key heads are not split in four
         engine.close()

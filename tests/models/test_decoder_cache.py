@@ -45,6 +45,14 @@ def forward(name):
     return jax.jit(run)
 
 
+@EVERY
+def test_the_turned_head_gives_the_logits_of_the_table(name):
+    decoder, params, unstacked = model(name)
+    hidden = jnp.asarray(np.random.default_rng(2).normal(size=(3, 2, decoder.config.width)), jnp.float32)
+    assert unstacked["readout"].shape == (decoder.config.width, VOCAB) and "head" not in unstacked
+    np.testing.assert_allclose(decoder.logits(unstacked, hidden), decoder.logits(params, hidden), rtol=1e-5, atol=1e-5)
+
+
 def tokens_of_rows():
     return np.random.default_rng(1).integers(0, VOCAB, (len(LENGTHS), LENGTHS.max()), np.int32)
 
