@@ -16,7 +16,6 @@ from agentrl_jax.launch.plans.subject import Subject
 from agentrl_jax.topology import described_mesh, slice_of
 
 UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode", "move")
-HOST = 4  # chips of one host of several
 
 
 @dataclass(frozen=True)
@@ -115,20 +114,25 @@ def plan(subject: Subject) -> Plan:
     chip, asked = chip_of(subject.topology), [name for name in subject.programs.split(",") if name]
     unknown = set(asked) - {"update", *SAMPLING}
     if unknown or not asked:
-        raise UserError(f"--programs names some of update, publish, prefill, decode, not {', '.join(sorted(unknown)) or 'none'}")
+        raise UserError(f"--programs names some of {', '.join(['update', *SAMPLING])}, not {', '.join(sorted(unknown)) or 'none'}")
     if subject.microbatches < 1:
         raise UserError("an update has at least one microbatch")
     mesh = described_mesh(subject.topology, subject.mesh())
     programs, learner = update(subject, mesh) if "update" in asked else ([], {})
     sampled, found, engine = [name for name in asked if name in SAMPLING], {}, {}
     if sampled:
-        host = subject.engine_topology or (f"{chip.name}:{chip.host}" if mesh.size > HOST else subject.topology)
+        host = subject.engine_topology or _host(subject.topology, chip, mesh.size)
         sampler = Engine(subject, described_mesh(host, subject.engine().mesh))
         found, engine = _sampling(sampler, chip, {} if subject.apart else learner, sampled)
     beside = learner | ({} if subject.apart else engine)
     first = {program.name: figures(program, build(program), chip, beside) for program in programs}
     slices = len({slice_of(x) for x in mesh.devices.flat})
     return Plan(subject, chip, mesh.size, slices, first | found)
+
+
+def _host(topology: str, chip: Chip, chips: int) -> str:
+    """The chips of one host of a topology."""
+    return f"{chip.name}:{chip.host}" if chips > math.prod(int(n) for n in chip.host.split("x")) else topology
 
 
 def _sampling(engine: Engine, chip: Chip, learner: dict[str, int], names: Sequence[str]) -> tuple[dict[str, Figures], dict[str, int]]:
