@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -56,25 +57,22 @@ def collectives(hlo: str) -> list[Collective]:
     each device keeps its slice alone, in the fusion that TPUs have for it, is a reduce-scatter.
     """
     module = _Module(hlo)
-    found: dict[tuple[str, str], Collective] = {}
+    found: dict[Any, Collective] = {}
     for name, (times, loop, open_) in module.runs().items():
         lines = module.bodies[name]
         for line in lines:
-            match = COLLECTIVE.search(line)
+            match, between = COLLECTIVE.search(line), BETWEEN_SLICES.search(line)
+            if between:
+                found[name, line] = _between(between, times, loop, open_)
             if not match:
-                between = BETWEEN_SLICES.search(line)
-                if between:
-                    found["recv", f"{name} {line}"] = _between(between, times, loop, open_)
                 continue
             types, kind, started = match[2], match[3], bool(match[4])
             if kind == "all-reduce" and re.search(rf"ROOT .* dynamic-slice\(%?{re.escape(match[1])}[,)]", lines[-1]):
                 types, kind, started = lines[-1].split(" = ")[1].split(" dynamic-slice(")[0], "reduce-scatter", False
             shapes, size = _results(types, kind, started)
             channel = re.search(r"channel_id=(\d+)", line)
-            which = (kind, channel[1] if channel else f"{name} {match[1]}")
-            here = Collective(kind, shapes, size, _groups(line, module.devices), times, loop, open_)
-            if which not in found or found[which].times < times:
-                found[which] = here
+            which = (kind, channel[1], times, loop) if channel else (name, line)  # a round that is peeled off a loop keeps its channels
+            found[which] = Collective(kind, shapes, size, _groups(line, module.devices), times, loop, open_)
     return sorted(found.values(), key=lambda x: (-x.bytes, -x.times))
 
 

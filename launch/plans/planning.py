@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from agentrl_jax.launch.plans.subject import Subject
 from agentrl_jax.topology import described_mesh, slice_of
 
 UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode", "move")
-HOST = 4  # chips of one host of several
 
 
 @dataclass(frozen=True)
@@ -115,30 +114,39 @@ def plan(subject: Subject) -> Plan:
     chip, asked = chip_of(subject.topology), [name for name in subject.programs.split(",") if name]
     unknown = set(asked) - {"update", *SAMPLING}
     if unknown or not asked:
-        raise UserError(f"--programs names some of update, publish, prefill, decode, not {', '.join(sorted(unknown)) or 'none'}")
+        raise UserError(f"--programs names some of {', '.join(['update', *SAMPLING])}, not {', '.join(sorted(unknown)) or 'none'}")
     if subject.microbatches < 1:
         raise UserError("an update has at least one microbatch")
     mesh = described_mesh(subject.topology, subject.mesh())
-    programs, learner = update(subject, mesh) if "update" in asked else ([], {})
-    sampled, found, engine = [name for name in asked if name in SAMPLING], {}, {}
-    if sampled:
-        host = subject.engine_topology or (f"{chip.name}:{chip.host}" if mesh.size > HOST else subject.topology)
-        sampler = Engine(subject, described_mesh(host, subject.engine().mesh))
-        found, engine = _sampling(sampler, chip, {} if subject.apart else learner, sampled)
-    beside = learner | ({} if subject.apart else engine)
-    first = {program.name: figures(program, build(program), chip, beside) for program in programs}
+    programs, learner = update(subject, mesh)
+    engine = Engine(subject, described_mesh(subject.engine_topology or _host(subject.topology, chip, mesh.size), subject.engine().mesh))
+    sampled, serving = _sampling(engine, chip, {} if subject.apart else learner, set(asked) & set(SAMPLING))
+    beside = learner | ({} if subject.apart else serving)
+    trained = {x.name: figures(x, build(x), chip, beside) for x in programs if "update" in asked}
     slices = len({slice_of(x) for x in mesh.devices.flat})
-    return Plan(subject, chip, mesh.size, slices, first | found)
+    return Plan(subject, chip, mesh.size, slices, trained | sampled)
 
 
-def _sampling(engine: Engine, chip: Chip, learner: dict[str, int], names: Sequence[str]) -> tuple[dict[str, Figures], dict[str, int]]:
-    """The engine's figures, and what it holds between programs. Publishing comes first: it says how the weights lie."""
+def _host(topology: str, chip: Chip, chips: int) -> str:
+    """The chips of one host of a topology."""
+    return f"{chip.name}:{chip.host}" if chips > math.prod(int(n) for n in chip.host.split("x")) else topology
+
+
+def _sampling(engine: Engine, chip: Chip, learner: dict[str, int], names: Collection[str]) -> tuple[dict[str, Figures], dict[str, int]]:
+    """The figures of the engine's programs that are named, and what it holds between programs.
+
+    Publishing is compiled before others, and shown where it fails: it says how the weights lie on the chips.
+    """
     publish = engine.publish()
+    kept = {"engine weights": publish.arguments["copy"], "cache": held(engine.cache), "parked": held(engine.parked)}
+    if not names:
+        return {}, kept
     built = build(publish)
-    weights = engine.weights(built.compiled) if built.compiled else None
-    kept = {"engine weights": held(weights) if weights else publish.arguments["copy"]}
-    kept |= {"cache": held(engine.cache), "parked": held(engine.parked)}
-    found = {"publish": figures(publish, built, chip, learner | kept)} if "publish" in names or not weights else {}
-    for program in engine.sampling(weights, names) if weights else ():
+    if built.compiled is None:
+        return {"publish": figures(publish, built, chip, learner | kept)}, kept
+    weights = engine.weights(built.compiled)
+    kept["engine weights"] = held(weights)
+    found = {"publish": figures(publish, built, chip, learner | kept)} if "publish" in names else {}
+    for program in engine.sampling(weights, names):
         found[program.name] = figures(program, build(program), chip, learner | kept)
     return found, kept

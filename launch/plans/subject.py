@@ -103,7 +103,7 @@ class Subject(Serving, Update, Model):
     """All of it, and the chips."""
 
     topology: str = option("", "The chips of the update: v5e:8x8, v5p:4x4x4, or several slices as '2x v5e:4x4'.")
-    programs: str = option("update,prefill,decode", "Which programs: update, publish, prefill, decode, move.")
+    programs: str = option("update,prefill,decode", "Which programs are compiled: update, publish, prefill, decode, move.")
 
 
 def preset(name: str) -> presets.Preset:
