@@ -10,7 +10,8 @@ from hand_made import batch_shapes, grown_groups, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl_jax.algorithms.advantages import group_centred, group_mean, group_normalized
+from agentrl_jax.algorithms.advantages import group_centred, group_normalized
+from agentrl_jax.algorithms.centring import group_mean
 from agentrl_jax.rows import Indices, collate
 from agentrl_jax.trajectories import Group
 
