@@ -108,7 +108,12 @@ def reinforce_plus_plus_baseline(indices: Indices) -> np.ndarray:
 
 @dataclass
 class SumOf:
-    """A = first_weight A_first + second_weight A_second: an episode's and a step's advantage (GiGPO, arXiv 2505.10978; UI-S1, 2509.11543)."""
+    """A = first_weight A_first + second_weight A_second: an episode's and a step's advantage.
+
+    GiGPO (arXiv 2505.10978): `group_centred` and `TurnKeyed(RewardToGo(.95), anchor_of_turn)`. UI-S1 (2509.11543): `group_normalized`
+    and `TurnKeyed(RewardToGo(.5, after_mismatch), step_of_turn, std=True)`; its released code takes each turn's own reward,
+    normalised over the group's turns, for the first: `TurnKeyed(turn_reward, std=True, keep_alone=True)`.
+    """
 
     first: Callable[..., np.ndarray]
     second: Callable[..., np.ndarray]

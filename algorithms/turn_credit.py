@@ -63,7 +63,7 @@ class RewardToGo:
 
 @dataclass
 class LargestIsOne:
-    """Returns to go, divided by the largest |return| of their trajectory: in [-1, 1]; all 0 where there is no reward (EPO, arXiv 2502.12486)."""
+    """Returns to go divided by the largest |return| of their trajectory, in [-1, 1]; 0 without any reward (EPO, arXiv 2502.12486)."""
 
     gamma: float = 0.99
 
