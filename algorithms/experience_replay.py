@@ -10,7 +10,7 @@ import numpy as np
 from agentrl_jax import journal
 from agentrl_jax.algorithms.facts import tool_calls
 from agentrl_jax.algorithms.filters import Score, oldest_version, success, total_reward
-from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectories import Group, Trajectory, Turn
 
 
 def _scores(group: Group, score: Score) -> np.ndarray:
@@ -45,8 +45,23 @@ class _PerTask:
         )
 
 
+class _Storing:
+    """What those have in common that keep trajectories per task."""
+
+    _store: _PerTask
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def state(self) -> dict[str, Any]:
+        return self._store.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._store.load(state)
+
+
 @dataclass
-class SuccessReplay:
+class SuccessReplay(_Storing):
     """ARPO for GUI (arXiv 2505.16282): an all-failed group gets one of its task's stored successes, before advantages are computed.
 
     Where the scores' std is below `std` and their mean below `mean`, the first member is replaced by a stored trajectory drawn at
@@ -63,7 +78,6 @@ class SuccessReplay:
 
     def __post_init__(self) -> None:
         self._store = _PerTask(self.per_task, self.tasks)
-        self.state, self.load = self._store.state, self._store.load
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
@@ -81,12 +95,9 @@ class SuccessReplay:
             return group
         return replace(group, trajectories=(stored[int(rng.integers(len(stored)))], *group.trajectories[1:]))
 
-    def __len__(self) -> int:
-        return len(self._store)
-
 
 @dataclass
-class NewestSuccess:
+class NewestSuccess(_Storing):
     """DART (arXiv 2509.23866): where nobody of a group succeeded, its oldest member is replaced by the task's newest stored success.
 
     The oldest is the one whose weights are; a stored success may be of any version. A group without one is dropped, unless told
@@ -99,7 +110,6 @@ class NewestSuccess:
 
     def __post_init__(self) -> None:
         self._store = _PerTask(1, self.tasks)
-        self.state, self.load = self._store.state, self._store.load
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
@@ -121,9 +131,6 @@ class NewestSuccess:
             elif not self.drop_unsolved:
                 injected.append(group)
         return injected
-
-    def __len__(self) -> int:
-        return len(self._store)
 
 
 def with_logp(trajectory: Trajectory, logp: np.ndarray) -> Trajectory:
@@ -246,25 +253,31 @@ class LowReward(_Fifo):
             self._kept.extend(t for t in group.trajectories if t.turns and self._score(t) <= self._highest)
 
 
-class SolvedSteps(_Fifo):
-    """Solved (state, action) pairs: the turns of solved episodes, each a trajectory of its own, no pair twice (BFS-Prover-V2, arXiv 2509.06493).
+def every_turn(turn: Turn) -> bool:
+    """All of them."""
+    return True
 
-    A pair is the prompts and actions of a turn's calls. `accepted` says which turns are on the path that solved it.
+
+class SolvedSteps(_Fifo):
+    """Solved (state, action) pairs: the turns of solved episodes, each a trajectory of its own, no pair twice.
+
+    A pair is the prompts and actions of a turn's calls. `accepted` says which turns are on the path that solved it (BFS-Prover-V2,
+    arXiv 2509.06493).
     """
 
-    def __init__(self, size: int, accepted: Callable[[Any], bool] = lambda turn: True) -> None:
+    def __init__(self, size: int, accepted: Callable[[Turn], bool] = every_turn) -> None:
         super().__init__(size)
         self._accepted = accepted
 
     def add(self, groups: Sequence[Group]) -> None:
-        for group in groups:
-            for trajectory in group.trajectories:
-                if not trajectory.success:
-                    continue
-                for turn in filter(self._accepted, trajectory.turns):
-                    step = trajectory.replace(turns=(turn,))
-                    if _pair(step) not in {_pair(kept) for kept in self._kept}:
-                        self._kept.append(step)
+        seen = set(map(_pair, self._kept))
+        solved = [trajectory for group in groups for trajectory in group.trajectories if trajectory.success]
+        for trajectory in solved:
+            for turn in filter(self._accepted, trajectory.turns):
+                step = trajectory.replace(turns=(turn,))
+                if _pair(step) not in seen:
+                    seen.add(_pair(step))
+                    self._kept.append(step)
 
 
 def _pair(trajectory: Trajectory) -> tuple[bytes, ...]:

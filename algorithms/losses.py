@@ -55,7 +55,10 @@ def gradient_preserving(
     clip_high: float = 0.2,
     dual: float | None = 3.0,
 ) -> Float[Array, "*shape"]:
-    """PPO's loss, but -A (1 + clip_high) r / sg(r) where A > 0 and r > 1 + clip_high: as large, with a gradient (AEPO, arXiv 2510.14545)."""
+    """PPO's loss, but -A (1 + clip_high) r / sg(r) where A > 0 and r > 1 + clip_high: as large, with a gradient.
+
+    AEPO (arXiv 2510.14545).
+    """
     ratio = importance_ratio(logp, proximal_logp)
     # r / sg(r) is 1, with the gradient of logp also where the log-ratio is held.
     one = jnp.exp(logp - jax.lax.stop_gradient(logp))

@@ -99,7 +99,7 @@ def expert_match_as_released(group: Group, step: int) -> Group:
     """
 
     def reward(turn: Turn) -> Turn:
-        a = dict(zip(_MATCHES, (1.0, 0.5, 0.1, 0.0)))[_match(turn)]
+        a = (1.0, 0.5, 0.1, 0.0)[_MATCHES.index(_match(turn))]
         a = {"harmful": 1.0 - a, "neutral": 0.5}.get(turn.info.get("annotation", ""), a)
         return only(turn, "match", 0.1 * _formatted(turn) + 0.9 * a)
 

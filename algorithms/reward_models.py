@@ -1,12 +1,12 @@
 """Reward models: the loss that trains one from preferences, and choosing the best of several answers by one."""
 
 import math
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 
 
 def bradley_terry(chosen: Float[Array, "*shape"], rejected: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -46,7 +46,7 @@ def probability_of_yes(yes_logp: Float[Array, "*shape"], no_logp: Float[Array, "
     return jax.nn.sigmoid(yes_logp - no_logp)
 
 
-def best_of(scores: Sequence[float] | np.ndarray) -> int:
+def best_of(scores: ArrayLike) -> int:
     """The place of the highest score, the first of equal ones. Raises ValueError without a score, or where one is nan."""
     scores = np.asarray(scores, np.float64)
     if not len(scores) or np.isnan(scores).any():
@@ -54,7 +54,7 @@ def best_of(scores: Sequence[float] | np.ndarray) -> int:
     return int(np.argmax(scores))
 
 
-def best_of_k(scores: Sequence[float] | np.ndarray, outcomes: Sequence[float] | np.ndarray, k: int) -> float:
+def best_of_k(scores: ArrayLike, outcomes: ArrayLike, k: int) -> float:
     """The expected outcome of the best-scored of `k` answers drawn from these without replacement; equal scores share.
 
     The i-th from below (from 0) is the best of a draw with probability C(i, k - 1) / C(n, k). Scores that tell nothing give the mean

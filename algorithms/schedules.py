@@ -63,10 +63,10 @@ class Exponential:
 class Stepped:
     """values[min(step // every, last)]: ScalingInter-RL's rounds (arXiv 2509.08755), such as (8, 12, 15) every 80 steps on WebArena."""
 
-    values: Sequence[float]
+    values: Sequence[int | float]
     every: int
 
-    def __call__(self, step: int) -> float:
+    def __call__(self, step: int) -> int | float:
         return self.values[min(step // self.every, len(self.values) - 1)]
 
 
@@ -145,7 +145,7 @@ class RaiseOnPlateau:
     mean length. Patience and gain are not known.
     """
 
-    values: Sequence[float]
+    values: Sequence[int | float]
     patience: int
     gain: float = 0.0
 
@@ -163,7 +163,7 @@ class RaiseOnPlateau:
             self._at, self._best, self._waited = self._at + 1, -math.inf, 0
 
     @property
-    def value(self) -> float:
+    def value(self) -> int | float:
         return self.values[self._at]
 
     def state(self) -> dict[str, Any]:
