@@ -54,6 +54,19 @@ def read(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Traject
         yield header, trajectory
 
 
+def encode(trajectory: Trajectory) -> dict[str, Any]:
+    """A trajectory as plain JSON data, for a checkpoint's host state. Raises UserError where an `info` holds what JSON cannot."""
+    return json.loads(dumps(_from_trajectory(trajectory), trajectory.task))
+
+
+def decode(data: Mapping[str, Any]) -> Trajectory:
+    """The inverse of `encode`. Raises UserError where the data are no trajectory."""
+    try:
+        return _to_trajectory(data)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"not a trajectory ({type(error).__name__}: {error}): the checkpoint is broken or of another version") from error
+
+
 def truncate(path: str | os.PathLike[str], keep: Callable[[dict[str, Any]], bool]) -> None:
     """Rewrite a JSONL file with only the lines whose dict satisfies `keep`; the old file stands until the new one is whole.
 

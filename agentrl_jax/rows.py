@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.trajectories import Call, Group, Trajectory
+from agentrl_jax.trajectories import Call, Group, Trajectory, Turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,19 @@ class Indices:
     def trajectory_return(self) -> np.ndarray:
         """Undiscounted return of each trajectory, float64 [J]."""
         return np.bincount(self.turn_trajectory, self.turn_reward, minlength=len(self.trajectory_group))
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence(Indices):
+    """What is known when credit is given: who owns what, what happened, and what models say of each token, [N] or None."""
+
+    trajectories: Sequence[Trajectory]  # [J]
+    turns: Sequence[Turn]  # [R]
+    token_sampler_logp: np.ndarray
+    token_logp: np.ndarray | None = None  # the learner's, before the update
+    token_ref_logp: np.ndarray | None = None
+    token_value: np.ndarray | None = None  # the critic's, of the state that the token is written in
+    token_entropy: np.ndarray | None = None  # of the distribution that it was drawn from
 
 
 @dataclass(frozen=True, eq=False)

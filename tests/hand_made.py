@@ -21,7 +21,7 @@ from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
 from agentrl_jax.policy import Cache, Inputs, Output, Policy
 from agentrl_jax.rendering import Renderer
-from agentrl_jax.rows import Row, rows_of
+from agentrl_jax.rows import Evidence, Row, collate, rows_of
 from agentrl_jax.trajectories import Call, Group, Key, Sampling, Trajectory, Turn
 
 VOCABULARY = 24
@@ -84,6 +84,29 @@ def grown_groups(shapes: Sequence[Sequence[Sequence[TurnShape]]], seed: int = 0)
 def whole(groups: Sequence[Group]) -> list[Trajectory]:
     """The trajectories that have turns, in order."""
     return [trajectory for group in groups for trajectory in group.trajectories if trajectory.turns]
+
+
+def evidence_of(groups: Sequence[Group], *invented: str, seed: int = 0, **known: np.ndarray) -> Evidence:
+    """The groups' evidence; what models say of each token is given by name, or invented where only its name is."""
+    collated, trajectories = collate(groups), whole(groups)
+    rng = np.random.default_rng(seed)
+    known |= {name: rng.normal(size=len(collated.indices.token_row)) for name in invented}
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    logp = collated.tokens("sampler_logp")
+    return Evidence(**vars(collated.indices), trajectories=trajectories, turns=turns, token_sampler_logp=logp, **known)
+
+
+def told(groups: Sequence[Group], **facts: Any) -> list[Group]:
+    """The groups with more in every turn's info: `name=lambda turn, place: value`, places counted in a trajectory."""
+
+    def of(trajectory: Trajectory) -> Trajectory:
+        turns = (
+            dataclasses.replace(turn, info={**turn.info, **{name: value(turn, place) for name, value in facts.items()}})
+            for place, turn in enumerate(trajectory.turns)
+        )
+        return trajectory.replace(turns=tuple(turns))
+
+    return [dataclasses.replace(group, trajectories=tuple(map(of, group.trajectories))) for group in groups]
 
 
 def minute_policy(vocabulary: int = VOCABULARY, **fields: Any) -> Decoder:

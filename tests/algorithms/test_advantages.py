@@ -6,16 +6,31 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hand_made import batch_shapes, grown_groups, whole
+from hand_made import batch_shapes, evidence_of, grown_groups, make_call, make_trajectory, make_turn, told, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl_jax.algorithms.advantages import group_centred, group_mean, group_normalized
+from agentrl_jax.algorithms.advantages import (
+    ExternalBaseline,
+    Keyed,
+    KLInReward,
+    ReinforcePlusPlus,
+    SumOf,
+    group_centred,
+    group_normalized,
+    leave_one_out,
+    reinforce_plus_plus_baseline,
+    static_weights,
+)
+from agentrl_jax.algorithms.centring import group_mean
+from agentrl_jax.algorithms.keying import player_of_trajectory
+from agentrl_jax.algorithms.returns import token_rewards
+from agentrl_jax.errors import UserError
 from agentrl_jax.rows import Indices, collate
 from agentrl_jax.trajectories import Group
 
 Advantage = Callable[[Indices], np.ndarray]
-BOTH = pytest.mark.parametrize("advantage", [group_centred, group_normalized])
+BOTH = pytest.mark.parametrize("advantage", [group_centred, group_normalized, leave_one_out])
 
 
 def one_token_each(*groups: list[float], turns: int = 1) -> Indices:
@@ -156,3 +171,96 @@ def test_members_lost_to_failures_are_not_counted(advantage: Advantage):
     group = grown_groups([[[(1, 1, False, 1)], [(1, 1, False, 3)]]])[0]
     kept = advantage(collate([dataclasses.replace(group, dropped=6)]).indices)
     assert kept.tolist() == advantage(collate([group]).indices).tolist()
+
+
+@given(shapes=batch_shapes)
+@settings(max_examples=60, deadline=None)
+def test_leave_one_out_is_the_mean_of_the_others_and_a_multiple_of_centring(shapes: list):
+    groups = grown_groups(shapes)
+    indices = collate(groups).indices
+    expected, factor = [], []
+    for group in groups:
+        played = whole([group])
+        for i, trajectory in enumerate(played):
+            others = [t.total_reward for j, t in enumerate(played) if j != i]
+            tokens = sum(len(call.action) for call in trajectory.calls)
+            expected += [trajectory.total_reward - (statistics.fmean(others) if others else 0.0)] * tokens
+            factor += [len(played) / max(len(played) - 1, 1)] * tokens
+    assert leave_one_out(indices) == pytest.approx(expected, abs=1e-9)
+    assert leave_one_out(indices) == pytest.approx(group_centred(indices) * np.asarray(factor), abs=1e-12)
+
+
+@pytest.mark.parametrize("key", [lambda e: np.zeros(len(e.trajectories), int), player_of_trajectory])
+@given(shapes=batch_shapes, std=st.booleans(), keep=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_centring_by_any_key_is_what_a_loop_gives(key: Callable, shapes: list, std: bool, keep: bool, seed: int):
+    rng = np.random.default_rng(seed)
+    groups = [
+        dataclasses.replace(
+            g, trajectories=tuple(t.replace(seat=int(rng.integers(2)), task=f"game {rng.integers(2)}#{i}") for t in g.trajectories)
+        )
+        for i, g in enumerate(grown_groups(shapes))
+    ]
+    evidence = evidence_of(groups)
+    keys = key(evidence).tolist()
+    expected = []
+    for j, trajectory in enumerate(evidence.trajectories):
+        same = [t.total_reward for t, k in zip(evidence.trajectories, keys) if k == keys[j]]
+        value = trajectory.total_reward - (0.0 if keep and len(same) == 1 else statistics.fmean(same))
+        if std:
+            value /= (statistics.stdev(same) if len(same) > 1 else 1.0) + 1e-6
+        expected += [value] * sum(len(call.action) for call in trajectory.calls)
+    # A loop's mean of equal values is off by a rounding, which a deviation of 0 makes 1e-10.
+    assert Keyed(key, std=std, keep_alone=keep)(evidence) == pytest.approx(expected, abs=1e-8)
+
+
+@given(shapes=batch_shapes, gamma=st.sampled_from([0.0, 0.5, 1.0]))
+@settings(max_examples=60, deadline=None)
+def test_reinforce_plus_plus_whitens_the_reward_to_go(shapes: list, gamma: float):
+    groups = grown_groups(shapes)
+    returns: list[float] = []
+    for trajectory in whole(groups):
+        rewards = [r for turn in trajectory.turns for r in [*([0.0] * (len(turn.calls[0].action) - 1)), turn.reward]]
+        returns += [sum(gamma ** (k - t) * rewards[k] for k in range(t, len(rewards))) for t in range(len(rewards))]
+    indices = collate(groups).indices
+    spread = statistics.variance(returns) if len(returns) > 1 else 0.0
+    expected = [(x - statistics.fmean(returns)) / (spread + 1e-8) ** 0.5 for x in returns]
+    assert ReinforcePlusPlus(gamma)(indices) == pytest.approx(expected, abs=1e-6)
+    baseline = reinforce_plus_plus_baseline(indices)
+    if len(baseline) > 1 and np.ptp(baseline) > 0:
+        assert baseline.mean() == pytest.approx(0, abs=1e-9)
+        assert np.corrcoef(baseline, group_centred(indices))[0, 1] == pytest.approx(1, abs=1e-9)
+    else:
+        assert not baseline.any()
+
+
+def test_a_kl_in_the_reward_needs_evidence():
+    with pytest.raises(UserError, match="needs the evidence"):
+        ReinforcePlusPlus(penalty=KLInReward(0.1))(one_token_each([1.0]))
+
+
+def test_a_sum_is_a_sum_and_an_outer_baseline_is_what_it_says():
+    indices = one_token_each([1.0, 0.0], [4.0])
+    both = SumOf(group_centred, group_normalized, 2.0, -1.0)(indices)
+    assert both == pytest.approx(2 * group_centred(indices) - group_normalized(indices), abs=1e-15)
+    assert ExternalBaseline(0.5, 2.0)(indices).tolist() == [0.25, -0.25, 1.75]
+
+
+def test_static_weights_are_those_of_the_data():
+    groups = told(grown_groups([[[(1, 2, False, 1.0), (1, 1, False, 0.0)]]]), weight=lambda turn, place: 0.5 * place + 0.25)
+    assert static_weights(evidence_of(groups)).tolist() == [0.25, 0.25, 0.75]
+    with pytest.raises(UserError, match="no 'weight'"):
+        static_weights(evidence_of(grown_groups([[[(1, 2, False, 1.0)]]])))
+
+
+def test_a_wordless_turn_gives_its_reward_to_the_words_before_it_or_else_after():
+    wordless, spoken = make_turn([make_call([1], [])], 2.0), make_turn([make_call([1], [5, 6])], 1.0)
+    for turns, expected in (
+        ([spoken, wordless], [0, 3]),
+        ([wordless, spoken], [2, 1]),
+        ([wordless, spoken, wordless, wordless, spoken], [2, 5, 0, 1]),
+        ([wordless], []),
+    ):
+        neighbours = make_trajectory(spoken)
+        indices = collate([Group("a", (neighbours, make_trajectory(*turns), neighbours))]).indices
+        assert token_rewards(indices).tolist() == [0, 1, *expected, 0, 1]

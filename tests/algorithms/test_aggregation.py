@@ -8,11 +8,21 @@ from hand_made import TurnShape, batch_shapes, grown_groups, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl_jax.algorithms.aggregation import TrajectorySum, token_mean, trajectory_mean, turn_mean
+from agentrl_jax.algorithms.aggregation import (
+    RowSum,
+    StepSum,
+    TokenSum,
+    TrajectorySum,
+    row_mean,
+    step_mean,
+    token_mean,
+    trajectory_mean,
+    turn_mean,
+)
 from agentrl_jax.rows import Indices, collate
 
 Aggregation = Callable[[Indices], np.ndarray]
-MEANS = pytest.mark.parametrize("aggregation", [token_mean, trajectory_mean, turn_mean])
+MEANS = pytest.mark.parametrize("aggregation", [token_mean, trajectory_mean, row_mean, step_mean, turn_mean])
 
 # One trajectory that wrote 3 tokens and then 1, one that wrote 2.
 BY_HAND: list[list[list[TurnShape]]] = [[[(1, 3, False, 0), (2, 1, False, 0)], [(1, 2, False, 0)]]]
@@ -114,3 +124,23 @@ def test_the_three_means_agree_where_everybody_writes_the_same():
     assert trajectory_mean(indices) == pytest.approx(token_mean(indices), abs=1e-15)
     assert turn_mean(indices) == pytest.approx(token_mean(indices), abs=1e-15)
     assert TrajectorySum(6.0)(indices) == pytest.approx(token_mean(indices), abs=1e-15)
+
+
+@given(shapes=batch_shapes)
+@settings(max_examples=60, deadline=None)
+def test_rows_and_steps_are_averaged_and_summed_as_loops_do(shapes: list):
+    groups = grown_groups(shapes)
+    indices = collate(groups).indices
+    turns = [len(call.action) for trajectory in whole(groups) for call in trajectory.calls]
+    rows = [int(row.action_mask.sum()) for row in collate(groups).rows]
+    for mean, total, owners in ((step_mean, StepSum, turns), (row_mean, RowSum, rows)):
+        assert mean(indices) == pytest.approx([1 / len(owners) / n for n in owners for _ in range(n)], abs=1e-14)
+        assert total(4.0)(indices) == pytest.approx([1 / len(owners) / 4.0 for n in owners for _ in range(n)], abs=1e-14)
+    assert TokenSum(50.0)(indices).tolist() == [1 / 50.0] * sum(turns)
+
+
+def test_a_rewritten_history_counts_as_several_rows():
+    indices = collate(grown_groups([[[(1, 3, False, 0), (1, 1, True, 0)], [(1, 2, False, 0), (1, 2, False, 0)]]])).indices
+    assert row_mean(indices) == pytest.approx([1 / 9] * 3 + [1 / 3] + [1 / 12] * 4, abs=1e-15)
+    assert step_mean(indices) == pytest.approx([1 / 12] * 3 + [1 / 4] + [1 / 8] * 4, abs=1e-15)
+    assert trajectory_mean(indices) == pytest.approx([1 / 8] * 8, abs=1e-15)

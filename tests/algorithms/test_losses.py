@@ -9,7 +9,15 @@ import pytest
 from jax import Array
 
 from agentrl_jax.algorithms.grpo import Clipped
-from agentrl_jax.algorithms.losses import clipped_surrogate, kl_k1, kl_k2, kl_k3, negative_log_likelihood
+from agentrl_jax.algorithms.losses import (
+    clipped_surrogate,
+    kl_k1,
+    kl_k2,
+    kl_k3,
+    negative_log_likelihood,
+    weighted_likelihood,
+)
+from agentrl_jax.algorithms.surrogates import CISPO, GSPO, PPO, GradientPreserving, StepPPO, Surrogate, reinforce
 
 
 def surrogate(ratio: float, advantage: float, **clip: float) -> tuple[float, float]:
@@ -141,3 +149,126 @@ def test_a_loss_of_rows_is_the_loss_of_each_token(loss: Callable[[Array, Array, 
     flat = loss(a.reshape(-1), b.reshape(-1), c.reshape(-1))
     each = [float(loss(a[i, j], b[i, j], c[i, j])) for i in range(4) for j in range(5)]
     assert whole.shape == (4, 5) and whole.reshape(-1).tolist() == flat.tolist() == each
+
+
+def slopes(loss: Callable[[Array], Array], logp: Array) -> np.ndarray:
+    return np.asarray(jax.grad(lambda x: jnp.sum(loss(x)))(logp))
+
+
+YES, ONE_SEQUENCE = jnp.ones((1, 4), bool), jnp.zeros((1, 4), jnp.int32)
+TRUE, ZERO = jnp.asarray(True), jnp.asarray(0)  # for losses that look at one token
+SURROGATES: list[Surrogate] = [
+    reinforce, PPO(), PPO(0.1, 0.28, 10.0), GradientPreserving(), CISPO(0.2, 0.28), GSPO(), StepPPO(), StepPPO(dual=3.0),
+]  # fmt: skip
+PER_TOKEN = [reinforce, PPO(0.1, 0.28, 3.0), GradientPreserving(0.1, 0.28), CISPO(0.2, 0.28)]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "value", "slope"),
+    [(2.0, -1.0, 2.0, 2.0), (4.0, -1.0, 3.0, 0.0), (4.0, 1.0, -1.2, 0.0), (0.5, -1.0, 0.8, 0.0), (4.0, -2.0, 6.0, 0.0)],
+)
+def test_the_dual_clip_bounds_what_a_bad_action_costs(ratio: float, advantage: float, value: float, slope: float):
+    assert surrogate(ratio, advantage, dual=3.0) == pytest.approx((value, slope), abs=1e-5)
+
+
+@pytest.mark.parametrize("loss", [reinforce, PPO(), PPO(0.1, 0.28, 3.0), GradientPreserving(), CISPO(0.2, 0.28), GSPO()])
+def test_at_ratio_one_every_loss_has_reinforces_gradient(loss: Surrogate):
+    logp = jnp.asarray([[-1.0, -2.0, -0.5, -3.0]])
+    advantage = jnp.asarray([[2.0, -1.0, 0.0, 0.5]])
+    found = slopes(lambda x: loss(x, logp, advantage, YES, ONE_SEQUENCE), logp)
+    np.testing.assert_allclose(found, -advantage, atol=1e-6)
+
+
+def test_a_step_of_one_token_is_ppo_and_at_ratio_one_its_tokens_share_the_gradient():
+    logp, proximal = jnp.asarray([[-1.0, -2.0, -0.5, -3.0]]), jnp.asarray([[-1.3, -1.9, -0.5, -2.0]])
+    advantage, each = jnp.asarray([[2.0, -1.0, 0.7, 0.5]]), jnp.arange(4, dtype=jnp.int32)[None]
+    np.testing.assert_allclose(StepPPO()(logp, proximal, advantage, YES, each), PPO()(logp, proximal, advantage, YES, each), rtol=1e-6)
+    same, sevenths = jnp.full((1, 4), 0.7), jnp.full((1, 4), 0.25)
+    shared = slopes(lambda x: sevenths * StepPPO()(x, logp, same, YES, ONE_SEQUENCE), logp)
+    np.testing.assert_allclose(shared, -same, atol=1e-6)
+
+
+def test_a_steps_ratio_is_the_product_of_its_tokens():
+    rng = np.random.default_rng(0)
+    logp, proximal = (jnp.asarray(rng.normal(-1, 0.2, (2, 9)), jnp.float32) for _ in range(2))
+    mask = jnp.asarray([[1] * 7 + [0, 1], [0, 1, 1, 1, 1, 1, 1, 1, 0]], bool)
+    ids = jnp.asarray([[0] * 7 + [1, 1], [4] * 9], jnp.int32)
+    advantage = jnp.asarray([[1.5] * 7 + [-2.0] * 2, [0.3] * 9])
+    found = StepPPO()(logp, proximal, advantage, mask, ids)
+    for b, columns in ((0, range(7)), (0, [8]), (1, range(1, 8))):
+        ratio = np.exp(sum(float(logp[b, t]) - float(proximal[b, t]) for t in columns))
+        a = float(advantage[b, columns[0]])
+        expected = max(-a * ratio, -a * min(max(ratio, 0.8), 1.2))
+        assert found[b, jnp.asarray(columns)].tolist() == pytest.approx([expected] * len(columns), rel=1e-5)
+
+
+def test_gspos_ratio_is_the_mean_over_its_sequence():
+    logp = jnp.asarray([[-1.0, -2.0, -0.5, -3.0]])
+    proximal = jnp.asarray([[-1.2, -1.9, -0.5, -2.9]])
+    mask, ids = jnp.asarray([[True, True, False, True]]), jnp.asarray([[0, 0, 0, 1]], jnp.int32)
+    wide = GSPO(0.5, 0.5)
+    s = np.exp([0.05, 0.05, 0.0, -0.1])  # means of (.2, -.1) and (-.1)
+    found = wide(logp, proximal, jnp.full((1, 4), 2.0), mask, ids)
+    assert found[0].tolist() == pytest.approx((-2 * s * [1, 1, 0, 1]).tolist(), rel=1e-5)
+    # each token has the gradient of its own log-prob, scaled by the sequence's ratio
+    found = slopes(lambda x: wide(x, proximal, jnp.full((1, 4), 2.0), mask, ids), logp)
+    assert found[0].tolist() == pytest.approx((-2 * s * [1, 1, 0, 1]).tolist(), rel=1e-5)
+    # above 1.0004 a good sequence has no gradient left, a bad one below .9997 neither
+    assert slopes(lambda x: GSPO()(x, proximal, jnp.ones((1, 4)), mask, ids), logp)[0].tolist() == pytest.approx([0, 0, 0, -s[3]], rel=1e-5)
+    assert slopes(lambda x: GSPO()(x, proximal, -jnp.ones((1, 4)), mask, ids), logp)[0].tolist() == pytest.approx(
+        [s[0], s[1], 0, 0], rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 0.5, 3.0, 30.0, -0.5, -30.0])
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_a_preserved_gradient_changes_no_value(gap: float, advantage: float):
+    logp, a = jnp.float32(-1.0), jnp.float32(advantage)
+    plain, kept = PPO(0.2, 0.28, 3.0), GradientPreserving(0.2, 0.28, 3.0)
+    both = [jax.value_and_grad(lambda x, f=f: f(x, logp, a, TRUE, ZERO))(logp + gap) for f in (plain, kept)]
+    assert float(both[0][0]) == pytest.approx(float(both[1][0]), rel=1e-6)
+    if advantage > 0 and gap > 0.3:
+        assert (float(both[0][1]), float(both[1][1])) == pytest.approx((0.0, -1.28 * advantage), rel=1e-6)
+    else:
+        assert float(both[0][1]) == float(both[1][1])
+
+
+@pytest.mark.parametrize(("ratio", "weight"), [(1.0, 1.0), (1.1, 1.1), (2.0, 1.28), (0.5, 0.8), (0.9, 0.9)])
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_cispo_leaves_every_token_a_gradient(ratio: float, weight: float, advantage: float):
+    proximal = jnp.float32(-1.0)
+    logp = proximal + np.float32(np.log(ratio))
+    value, slope = jax.value_and_grad(lambda x: CISPO(0.2, 0.28)(x, proximal, jnp.float32(advantage), TRUE, ZERO))(logp)
+    assert float(slope) == pytest.approx(-weight * advantage, rel=1e-5)
+    assert float(value) == pytest.approx(-weight * advantage * float(logp), rel=1e-5)
+
+
+def test_imitation_with_weights_has_minus_the_weight_as_its_gradient():
+    logp, weight = jnp.asarray([-1.0, -2.0, -3.0]), jnp.asarray([1.0, 0.0, -0.5])
+    assert slopes(lambda x: weighted_likelihood(x, weight), logp).tolist() == [-1.0, 0.0, 0.5]
+    assert weighted_likelihood(logp, jnp.ones(3)).tolist() == negative_log_likelihood(logp).tolist()
+
+
+@pytest.mark.parametrize("loss", SURROGATES)
+@pytest.mark.parametrize("gap", [1e4, -1e4, 50.0])
+@pytest.mark.parametrize("advantage", [3.0, -3.0])
+def test_no_loss_overflows_and_none_sees_what_is_masked_out(loss: Surrogate, gap: float, advantage: float):
+    proximal = jnp.full((1, 4), -1.0)
+    logp = proximal.at[0, 1].set(gap)
+    value, slope = jax.value_and_grad(lambda x: jnp.sum(loss(x, proximal, jnp.full((1, 4), advantage), YES, ONE_SEQUENCE)))(logp)
+    assert np.isfinite(value) and np.isfinite(slope).all()
+    mask = YES.at[0, 1].set(False)
+
+    def weighed(x: Array) -> Array:
+        return jnp.sum(jnp.where(mask, loss(x, proximal, jnp.full((1, 4), advantage), mask, ONE_SEQUENCE), 0.0))
+
+    out, in_place = slopes(weighed, logp), slopes(weighed, proximal)
+    assert out[0, 1] == 0.0 and out.tolist() == in_place.tolist()
+
+
+@pytest.mark.parametrize("loss", PER_TOKEN)
+def test_a_token_loss_is_the_same_for_scalars_rows_and_batches(loss: Surrogate):
+    a, b, c = jax.random.normal(jax.random.key(1), (3, 2, 3))
+    whole = loss(a, b, c, TRUE, ZERO)
+    each = [float(loss(a[i, j], b[i, j], c[i, j], TRUE, ZERO)) for i in range(2) for j in range(3)]
+    assert whole.reshape(-1).tolist() == pytest.approx(each, rel=1e-6)

@@ -1,0 +1,284 @@
+"""Replay (slot B): what is kept of earlier rollouts, bounded, and how it comes back. States are plain JSON data."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax import journal
+from agentrl_jax.algorithms.facts import tool_calls
+from agentrl_jax.algorithms.filters import Score, oldest_version, success, total_reward
+from agentrl_jax.trajectories import Group, Trajectory, Turn
+
+
+def _scores(group: Group, score: Score) -> np.ndarray:
+    return np.array([score(trajectory) for trajectory in group.trajectories], np.float64)
+
+
+class _PerTask:
+    """The last few trajectories of each task, of the tasks added to last."""
+
+    def __init__(self, per_task: int, tasks: int) -> None:
+        self._per_task, self._tasks = per_task, tasks
+        self._kept: OrderedDict[str, deque[Trajectory]] = OrderedDict()
+
+    def add(self, task: str, trajectory: Trajectory) -> None:
+        self._kept.setdefault(task, deque(maxlen=self._per_task)).append(trajectory)
+        self._kept.move_to_end(task)
+        while len(self._kept) > self._tasks:
+            self._kept.popitem(last=False)
+
+    def of(self, task: str) -> Sequence[Trajectory]:
+        return tuple(self._kept.get(task, ()))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kept.values()))
+
+    def state(self) -> dict[str, Any]:
+        return {"tasks": [[task, [journal.encode(t) for t in kept]] for task, kept in self._kept.items()]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._kept = OrderedDict(
+            (task, deque((journal.decode(data) for data in kept), maxlen=self._per_task)) for task, kept in state["tasks"]
+        )
+
+
+class _Storing:
+    """What those have in common that keep trajectories per task."""
+
+    _store: _PerTask
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def state(self) -> dict[str, Any]:
+        return self._store.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._store.load(state)
+
+
+@dataclass
+class SuccessReplay(_Storing):
+    """ARPO for GUI (arXiv 2505.16282): an all-failed group gets one of its task's stored successes, before advantages are computed.
+
+    Where the scores' std is below `std` and their mean below `mean`, the first member is replaced by a stored trajectory drawn at
+    random. Inject first, then add the *fresh* groups. The stored log-probs are those of the weights that sampled them: score the
+    batch again (`rescore`), as the paper does, so that ratios start at 1.
+    """
+
+    per_task: int = 8
+    accepts: float = 0.1  # what scores above this is stored
+    std: float = 0.05
+    mean: float = 0.2
+    score: Score = total_reward
+    tasks: int = 4096
+
+    def __post_init__(self) -> None:
+        self._store = _PerTask(self.per_task, self.tasks)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            for trajectory in group.trajectories:
+                if trajectory.turns and self.score(trajectory) > self.accepts:
+                    self._store.add(group.task, trajectory)
+
+    def inject(self, groups: Sequence[Group], rng: np.random.Generator) -> list[Group]:
+        return [self._injected(group, rng) for group in groups]
+
+    def _injected(self, group: Group, rng: np.random.Generator) -> Group:
+        stored, scores = self._store.of(group.task), _scores(group, self.score)
+        std = scores.std(ddof=1) if len(scores) > 1 else 0.0
+        if not stored or not len(scores) or std >= self.std or scores.mean() >= self.mean:
+            return group
+        return replace(group, trajectories=(stored[int(rng.integers(len(stored)))], *group.trajectories[1:]))
+
+
+@dataclass
+class NewestSuccess(_Storing):
+    """DART (arXiv 2509.23866): where nobody of a group succeeded, its oldest member is replaced by the task's newest stored success.
+
+    The oldest is the one whose weights are; a stored success may be of any version. A group without one is dropped, unless told
+    otherwise.
+    """
+
+    drop_unsolved: bool = True
+    score: Score = success
+    tasks: int = 4096
+
+    def __post_init__(self) -> None:
+        self._store = _PerTask(1, self.tasks)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            for trajectory in group.trajectories:
+                if trajectory.turns and self.score(trajectory) > 0:
+                    self._store.add(group.task, trajectory)
+
+    def inject(self, groups: Sequence[Group], rng: np.random.Generator) -> list[Group]:
+        """`rng` is not used: nothing is drawn."""
+        injected = []
+        for group in groups:
+            stored = self._store.of(group.task)
+            if _scores(group, self.score).any():
+                injected.append(group)
+            elif stored and group.trajectories:
+                oldest = min(range(len(group.trajectories)), key=lambda i: oldest_version(group.trajectories[i]))
+                members = (stored[-1] if i == oldest else t for i, t in enumerate(group.trajectories))
+                injected.append(replace(group, trajectories=tuple(members)))
+            elif not self.drop_unsolved:
+                injected.append(group)
+        return injected
+
+
+def with_logp(trajectory: Trajectory, logp: np.ndarray) -> Trajectory:
+    """The trajectory whose recorded log-probs are these, one for each policy-written token: what a replay should anchor ratios to."""
+    turns, start = [], 0
+    for turn in trajectory.turns:
+        calls = []
+        for call in turn.calls:
+            recorded = np.array(call.sampler_logp)
+            written = len(recorded) - len(call.sampling.forced)
+            recorded[len(call.sampling.forced) :] = logp[start : start + written]
+            start += written
+            calls.append(replace(call, sampler_logp=recorded))
+        turns.append(replace(turn, calls=tuple(calls)))
+    if start != len(logp):
+        raise ValueError(f"the trajectory has {start} policy-written tokens, not {len(logp)}")
+    return trajectory.replace(turns=tuple(turns))
+
+
+@dataclass
+class PositiveReplay:
+    """SPEAR's self-imitation (arXiv 2509.22601): trajectories better than their group's mean, with the log-probs they were written with.
+
+    When more than 1.5 `size` are stored, `draw` gives those that are still better than the median of the last `history` group
+    means (A' = R - median > 0), a random subset whose size is a power of two, and forgets all. An item older than `patience`
+    additions is dropped. Train what is drawn with `ExternalBaseline(replay.baseline)`, on the recorded log-probs.
+    """
+
+    size: int = 2048
+    patience: int = 5  # the released scripts'; at most 10
+    history: int = 10240
+    surplus: float = 1.5
+    needs_tool: bool = True  # only trajectories that called a tool
+    score: Score = total_reward
+
+    def __post_init__(self) -> None:
+        self._additions = 0
+        self._kept: deque[tuple[int, Trajectory]] = deque(maxlen=2 * self.size)
+        self._means: deque[float] = deque(maxlen=self.history)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def ready(self) -> bool:
+        return len(self._kept) > self.surplus * self.size
+
+    @property
+    def baseline(self) -> float:
+        """The median of recent group means; raises ValueError before the first."""
+        if not self._means:
+            raise ValueError("there is no baseline yet: add groups first")
+        return float(np.median(self._means))
+
+    def add(self, groups: Sequence[Group]) -> None:
+        """One more step's groups; counts as one addition for the age of what is stored."""
+        self._additions += 1
+        for group in groups:
+            scores = _scores(group, self.score)
+            if not len(scores):
+                continue
+            self._means.append(float(scores.mean()))
+            for trajectory, score in zip(group.trajectories, scores):
+                if score > scores.mean() and (not self.needs_tool or any(map(tool_calls, trajectory.turns))):
+                    self._kept.append((self._additions, trajectory))
+        fresh = [item for item in self._kept if self._additions - item[0] < self.patience]
+        self._kept = deque(fresh, maxlen=2 * self.size)
+
+    def draw(self, rng: np.random.Generator) -> list[Group]:
+        """What is to be replayed now, each trajectory a group of its own; nothing where not enough is stored."""
+        if not self.ready:
+            return []
+        good = [trajectory for _, trajectory in self._kept if self.score(trajectory) - self.baseline > 0]
+        self._kept.clear()
+        if not good:
+            return []
+        chosen = rng.choice(len(good), 1 << (len(good).bit_length() - 1), replace=False)
+        return [Group(good[i].task, (good[i],)) for i in sorted(chosen.tolist())]
+
+    def state(self) -> dict[str, Any]:
+        kept = [[added, journal.encode(trajectory)] for added, trajectory in self._kept]
+        return {"additions": self._additions, "means": list(self._means), "kept": kept}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._additions = state["additions"]
+        self._means = deque(state["means"], maxlen=self.history)
+        self._kept = deque(((added, journal.decode(data)) for added, data in state["kept"]), maxlen=2 * self.size)
+
+
+class _Fifo:
+    """The last `size` trajectories that were worth keeping."""
+
+    def __init__(self, size: int) -> None:
+        self._kept: deque[Trajectory] = deque(maxlen=size)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def draw(self, count: int, rng: np.random.Generator) -> list[Trajectory]:
+        """Up to `count` of them, without replacement, the older first."""
+        chosen = rng.choice(len(self._kept), min(count, len(self._kept)), replace=False)
+        return [self._kept[i] for i in sorted(chosen.tolist())]
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": [journal.encode(trajectory) for trajectory in self._kept]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._kept = deque((journal.decode(data) for data in state["kept"]), maxlen=self._kept.maxlen)
+
+
+class LowReward(_Fifo):
+    """Trajectories that earned at most `highest`, the last `size` of them, for somebody to reflect on (INSPO, arXiv 2512.01945)."""
+
+    def __init__(self, size: int, highest: float, score: Score = total_reward) -> None:
+        super().__init__(size)
+        self._highest, self._score = highest, score
+
+    def add(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._kept.extend(t for t in group.trajectories if t.turns and self._score(t) <= self._highest)
+
+
+def every_turn(turn: Turn) -> bool:
+    """All of them."""
+    return True
+
+
+class SolvedSteps(_Fifo):
+    """Solved (state, action) pairs: the turns of solved episodes, each a trajectory of its own, no pair twice.
+
+    A pair is the prompts and actions of a turn's calls. `accepted` says which turns are on the path that solved it (BFS-Prover-V2,
+    arXiv 2509.06493).
+    """
+
+    def __init__(self, size: int, accepted: Callable[[Turn], bool] = every_turn) -> None:
+        super().__init__(size)
+        self._accepted = accepted
+
+    def add(self, groups: Sequence[Group]) -> None:
+        seen = set(map(_pair, self._kept))
+        solved = [trajectory for group in groups for trajectory in group.trajectories if trajectory.success]
+        for trajectory in solved:
+            for turn in filter(self._accepted, trajectory.turns):
+                step = trajectory.replace(turns=(turn,))
+                if _pair(step) not in seen:
+                    seen.add(_pair(step))
+                    self._kept.append(step)
+
+
+def _pair(trajectory: Trajectory) -> tuple[bytes, ...]:
+    return tuple(ids.tobytes() for call in trajectory.calls for ids in (call.prompt, call.action))
