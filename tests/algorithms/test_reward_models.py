@@ -30,7 +30,8 @@ def test_the_preference_loss_is_the_loop(a: list, b: list, lengths: tuple, seed:
     values = np.random.default_rng(seed).normal(size=(2, 6)).astype(np.float32)
     m, n = lengths
     found = preference_loss(*(jnp.asarray(x)[None] for x in (*values, a, b, m, n)))
-    assert float(found[0]) == pytest.approx(looped(*values.tolist(), a, b, m, n), abs=1e-5)
+    chosen, rejected = values.tolist()
+    assert float(found[0]) == pytest.approx(looped(chosen, rejected, a, b, m, n), abs=1e-5)
 
 
 def test_only_what_differs_has_a_gradient():
