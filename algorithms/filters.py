@@ -36,16 +36,22 @@ class DiscountedReturn:
         return float(sum(self.gamma**t * turn.reward for t, turn in enumerate(trajectory.turns)))
 
 
-def _played(group: Group) -> tuple[Trajectory, ...]:
+def played(group: Group) -> tuple[Trajectory, ...]:
     """Trajectories without turns do not count."""
     return tuple(trajectory for trajectory in group.trajectories if trajectory.turns)
 
 
-def _std(group: Group, score: Score, ddof: int) -> float:
-    """0 for a group of one. Equal scores have exactly 0. Raises ValueError where a score is not finite."""
-    scores = np.array([score(trajectory) for trajectory in _played(group)])
+def scores_of(group: Group, score: Score) -> np.ndarray:
+    """The scores of the trajectories that have turns, float64. Raises ValueError where one is not finite."""
+    scores = np.array([score(trajectory) for trajectory in played(group)], np.float64)
     if not np.isfinite(scores).all():
         raise ValueError(f"a score of {group.task!r} is not finite: the environment must return a number")
+    return scores
+
+
+def _std(group: Group, score: Score, ddof: int) -> float:
+    """0 for a group of one. Equal scores have exactly 0."""
+    scores = scores_of(group, score)
     return 0.0 if len(scores) < 2 or np.ptp(scores) == 0 else float(scores.std(ddof=ddof))
 
 
@@ -63,7 +69,7 @@ class StdAbove:
     keep_alone: bool = False
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return [g for g in groups if (len(_played(g)) == 1 and self.keep_alone) or _std(g, self.score, self.ddof) > self.threshold]
+        return [g for g in groups if (len(played(g)) == 1 and self.keep_alone) or _std(g, self.score, self.ddof) > self.threshold]
 
 
 @dataclass
@@ -95,7 +101,7 @@ class AccuracyBand:
     score: Score = success
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return [group for group in groups if _played(group) and self._holds(float(np.mean([self.score(t) for t in _played(group)])))]
+        return [group for group in groups if played(group) and self._holds(float(scores_of(group, self.score).mean()))]
 
     def _holds(self, mean: float) -> bool:
         above = mean >= self.low if self.include_low else mean > self.low
@@ -116,16 +122,16 @@ class BalancedCrop:
         return [self._cropped(group) for group in groups]
 
     def _cropped(self, group: Group) -> Group:
-        played = _played(group)
-        if len(played) <= self.size:
+        members = played(group)
+        if len(members) <= self.size:
             return group
-        version = max(0, *(oldest_version(trajectory) for trajectory in played))
-        order = np.random.default_rng([self.seed, zlib.crc32(group.task.encode()), version]).permutation(len(played)).tolist()
-        solved = [succeeded(trajectory) for trajectory in played]
+        version = max(0, *(oldest_version(trajectory) for trajectory in members))
+        order = np.random.default_rng([self.seed, zlib.crc32(group.task.encode()), version]).permutation(len(members)).tolist()
+        solved = [succeeded(trajectory) for trajectory in members]
         first = [next((i for i in order if solved[i] == kind), None) for kind in (True, False)]
         chosen = [i for i in first if i is not None][: self.size]
         chosen += [i for i in order if i not in chosen][: self.size - len(chosen)]
-        return dataclasses.replace(group, trajectories=tuple(played[i] for i in sorted(chosen)))
+        return dataclasses.replace(group, trajectories=tuple(members[i] for i in sorted(chosen)))
 
 
 @dataclass
@@ -136,7 +142,7 @@ class MinimumValid:
     faults: Sequence[Fault]
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return [g for g in groups if sum(not any(fault(t) for fault in self.faults) for t in _played(g)) >= self.count]
+        return [g for g in groups if sum(not any(fault(t) for fault in self.faults) for t in played(g)) >= self.count]
 
 
 @dataclass
@@ -161,7 +167,7 @@ class VersionWindow:
     width: int = 2
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        versions = sorted({oldest_version(t) for group in groups for t in _played(group)})
+        versions = sorted({oldest_version(t) for group in groups for t in played(group)})
         allowed = set(versions[-self.width :])
         return _keeping(groups, lambda t: oldest_version(t) in allowed)
 
@@ -193,5 +199,5 @@ class InTurn:
 
 
 def _keeping(groups: Sequence[Group], keep: Fault) -> list[Group]:
-    left = [dataclasses.replace(g, trajectories=tuple(t for t in _played(g) if keep(t))) for g in groups]
+    left = [dataclasses.replace(g, trajectories=tuple(t for t in played(g) if keep(t))) for g in groups]
     return [group for group in left if group.trajectories]

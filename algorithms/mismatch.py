@@ -40,6 +40,10 @@ def geometric(ratio: Float[Array, "B T"], mask: Bool[Array, "B T"], ids: Int[Arr
     return mean_over(ids, ratio, mask)
 
 
+def _rho(level: Level, logp: Array, sampler_logp: Array, mask: Array, ids: Array) -> Array:
+    return jnp.exp(level(log_ratio(logp, sampler_logp, mask), mask, ids))
+
+
 def uncorrected(
     logp: Float[Array, "B T"], sampler_logp: Float[Array, "B T"], mask: Bool[Array, "B T"], ids: Int[Array, "B T"]
 ) -> Corrected:
@@ -56,7 +60,7 @@ class Clipped:
     level: Level = of_token
 
     def __call__(self, logp: Array, sampler_logp: Array, mask: Array, ids: Array) -> Corrected:
-        rho = jnp.exp(self.level(log_ratio(logp, sampler_logp, mask), mask, ids))
+        rho = _rho(self.level, logp, sampler_logp, mask, ids)
         return jnp.where(mask, jnp.clip(rho, self.low, self.high), 1.0), jnp.ones_like(mask)
 
 
@@ -69,7 +73,7 @@ class IcePop:
     level: Level = of_token
 
     def __call__(self, logp: Array, sampler_logp: Array, mask: Array, ids: Array) -> Corrected:
-        rho = jnp.exp(self.level(log_ratio(logp, sampler_logp, mask), mask, ids))
+        rho = _rho(self.level, logp, sampler_logp, mask, ids)
         inside = (rho >= self.low) & (rho <= self.high)
         return jnp.where(mask, jnp.where(inside, rho, 0.0), 1.0), jnp.ones_like(mask)
 
@@ -83,7 +87,7 @@ class RatioRejection:
     level: Level = of_token
 
     def __call__(self, logp: Array, sampler_logp: Array, mask: Array, ids: Array) -> Corrected:
-        rho = jnp.exp(self.level(log_ratio(logp, sampler_logp, mask), mask, ids))
+        rho = _rho(self.level, logp, sampler_logp, mask, ids)
         return jnp.ones_like(logp), ~mask | ((rho >= self.low) & (rho <= self.high))
 
 

@@ -186,17 +186,13 @@ class Gate:
 
     def __call__(self, group: Group, step: int) -> Group:
         if len(self.thresholds) != len(self.order) - 1:
-            raise UserError(
-                f"{len(self.order)} parts of a reward have {len(self.order) - 1} gates between them, not {len(self.thresholds)}"
-            )
+            raise UserError(f"a gate of {len(self.order)} parts has {len(self.order) - 1} thresholds, not {len(self.thresholds)}")
         return each(group, self._gated)
 
     def _gated(self, trajectory: Trajectory) -> Trajectory:
         for turn in trajectory.turns:
             if unknown := set(turn.rewards) - set(self.order):
-                raise UserError(
-                    f"the gate does not know where {sorted(unknown)} stand among {list(self.order)}: name every part of the reward"
-                )
+                raise UserError(f"the gate's order {list(self.order)} lacks {sorted(unknown)}: name every part of the reward")
             if abs(sum(turn.rewards.values()) - turn.reward) > 1e-6 * max(1.0, abs(turn.reward)):
                 raise UserError(f"a turn's named parts {dict(turn.rewards)} do not sum to its reward {turn.reward}")
         counted = []

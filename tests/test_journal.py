@@ -133,6 +133,7 @@ def test_what_is_written_comes_back_exactly(tmp_path_factory: pytest.TempPathFac
     for old, (header, new) in zip(written, back):
         assert header == {"schema": 1, "phase": phase, "step": step, "return": pytest.approx(old.total_reward, nan_ok=True)}
         assert_same(old, new)
+        assert_same(old, journal.decode(json.loads(json.dumps(journal.encode(old), allow_nan=False))))
 
 
 @settings(max_examples=200, deadline=None)
@@ -259,3 +260,8 @@ def test_mending_drops_only_a_torn_line(tmp_path: Path):
         path.write_text(text)
         journal.mend(path)
         assert path.read_text() == mended
+
+
+def test_data_that_are_no_trajectory_are_refused():
+    with pytest.raises(UserError, match="not a trajectory"):
+        journal.decode({"turns": [{}]})

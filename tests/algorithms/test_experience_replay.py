@@ -9,7 +9,8 @@ import pytest
 from hand_made import evidence_of, grown, make_call, make_trajectory, make_turn
 
 from agentrl_jax.algorithms.advantages import ExternalBaseline, group_normalized
-from agentrl_jax.algorithms.experience_replay import LowReward, NewestSuccess, PositiveReplay, SolvedSteps, SuccessReplay, with_logp
+from agentrl_jax.algorithms.experience_replay import LowReward, NewestSuccess, SolvedSteps, SuccessReplay
+from agentrl_jax.algorithms.self_imitation import PositiveReplay, with_logp
 from agentrl_jax.rows import collate
 from agentrl_jax.trajectories import Group, Trajectory
 
