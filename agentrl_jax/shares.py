@@ -15,6 +15,7 @@ from jaxtyping import Array
 from agentrl_jax.batch import Batch, Layout
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
+from agentrl_jax.record import AnyArray
 from agentrl_jax.sharding import ROWS, batch_sharding, shards
 
 
@@ -122,9 +123,9 @@ def place(x: Any, sharding: Any) -> Array:
     return jax.make_array_from_callback(x.shape, sharding, lambda index: host[index])
 
 
-def brought(x: Array) -> Array:
+def brought(x: AnyArray) -> AnyArray:
     """A global array as an array of this process's devices alone, moved between devices only: whole here, split where it can be."""
-    if x.is_fully_addressable:
+    if isinstance(x, np.ndarray) or x.is_fully_addressable:
         return x
     by_process = _by_process(tuple(x.sharding.device_set))
     here = len(by_process.local_devices)
