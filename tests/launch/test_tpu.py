@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -295,7 +296,7 @@ def test_odd_strings_arrive_as_they_are(cloud: Cloud, make: Any, argument: str, 
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(flags: list[str], words: str):
-    done = subprocess.run(["python3", "-m", "agentrl_jax.launch.tpu", *flags], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "agentrl_jax.launch.tpu", *flags], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and words in done.stderr and "Traceback" not in done.stderr
 
 
