@@ -23,7 +23,7 @@ def make_plan() -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # only described chips are used: none is woken
-    from agentrl_jax.launch.benches import options
+    from agentrl_jax.launch import options
     from agentrl_jax.launch.plans.planning import plan
     from agentrl_jax.launch.plans.report import lines
     from agentrl_jax.launch.plans.subject import Subject
@@ -34,7 +34,7 @@ def make_plan() -> None:
 
 def main() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from agentrl_jax.launch.benches import options
+    from agentrl_jax.launch import options
     from agentrl_jax.launch.plans.subject import Subject
 
     options.declare(Subject)
