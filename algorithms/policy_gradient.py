@@ -89,7 +89,7 @@ class PolicyGradient:
 
     def described(self) -> tuple[Learner, PolicyGradientBatch]:
         """The learner, and a microbatch of padding alone: what its programs can be lowered for without any group."""
-        layout = pack((), self._config.bin_length, self._rows)
+        layout = pack((), self._config.bin_length, self._rows * len(self._learner.share.teams))  # those of all processes
         none = np.zeros((layout.bins, layout.length), np.float32)
         return self._learner, PolicyGradientBatch(batch=layout.batch(none), advantage=none, proximal_logp=none, ref_logp=none)
 
