@@ -29,7 +29,8 @@ def looped(chosen: list, rejected: list, a: list, b: list, m: int, n: int) -> fl
 def test_the_preference_loss_is_the_loop(a: list, b: list, lengths: tuple, seed: int):
     values = np.random.default_rng(seed).normal(size=(2, 6)).astype(np.float32)
     m, n = lengths
-    found = preference_loss(*(jnp.asarray(x)[None] for x in (*values, a, b, m, n)))
+    scores, tokens, ends = (jnp.asarray(x)[:, None] for x in (values, [a, b], [m, n]))
+    found = preference_loss(scores[0], scores[1], tokens[0], tokens[1], ends[0], ends[1])
     assert float(found[0]) == pytest.approx(looped(*values.tolist(), a, b, m, n), abs=1e-5)
 
 
