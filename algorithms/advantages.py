@@ -112,7 +112,7 @@ class SumOf:
 
     GiGPO (arXiv 2505.10978): `group_centred` and `TurnKeyed(RewardToGo(.95), anchor_of_turn)`. UI-S1 (2509.11543): `group_normalized`
     and `TurnKeyed(RewardToGo(.5, after_mismatch), step_of_turn, std=True)`; its released code takes each turn's own reward,
-    normalised over the group's turns, for the first: `TurnKeyed(turn_reward, std=True, keep_alone=True)`.
+    normalised over the group's turns, for the first, `TurnKeyed(turn_reward, std=True, keep_alone=True)`, and `before_mismatch`.
     """
 
     first: Callable[..., np.ndarray]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax import journal
-from agentrl_jax.algorithms.filters import Score, oldest_version, scores_of, success, total_reward
+from agentrl_jax.algorithms.filters import Score, oldest_version, played, scores_of, success, total_reward
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 
 
@@ -76,8 +76,8 @@ class SuccessReplay(_Storing):
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            for trajectory in group.trajectories:
-                if trajectory.turns and self.score(trajectory) > self.accepts:
+            for trajectory in played(group):
+                if self.score(trajectory) > self.accepts:
                     self._store.add(group.task, trajectory)
 
     def inject(self, groups: Sequence[Group], rng: np.random.Generator) -> list[Group]:
@@ -108,8 +108,8 @@ class NewestSuccess(_Storing):
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            for trajectory in group.trajectories:
-                if trajectory.turns and self.score(trajectory) > 0:
+            for trajectory in played(group):
+                if self.score(trajectory) > 0:
                     self._store.add(group.task, trajectory)
 
     def inject(self, groups: Sequence[Group], rng: np.random.Generator) -> list[Group]:
@@ -129,10 +129,9 @@ class NewestSuccess(_Storing):
 
 
 class _Fifo:
-    """The last `size` trajectories that were worth keeping."""
+    """What those have in common that keep the last `size` trajectories worth keeping."""
 
-    def __init__(self, size: int) -> None:
-        self._kept: deque[Trajectory] = deque(maxlen=size)
+    _kept: deque[Trajectory]
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -149,16 +148,20 @@ class _Fifo:
         self._kept = deque((journal.decode(data) for data in state["kept"]), maxlen=self._kept.maxlen)
 
 
+@dataclass
 class LowReward(_Fifo):
-    """Trajectories that earned at most `highest`, the last `size` of them, for somebody to reflect on (INSPO, arXiv 2512.01945)."""
+    """Trajectories that score at most `highest`, the last `size` of them, for somebody to reflect on (INSPO, arXiv 2512.01945)."""
 
-    def __init__(self, size: int, highest: float, score: Score = total_reward) -> None:
-        super().__init__(size)
-        self._highest, self._score = highest, score
+    size: int
+    highest: float
+    score: Score = total_reward
+
+    def __post_init__(self) -> None:
+        self._kept = deque(maxlen=self.size)
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
-            self._kept.extend(t for t in group.trajectories if t.turns and self._score(t) <= self._highest)
+            self._kept.extend(t for t in played(group) if self.score(t) <= self.highest)
 
 
 def every_turn(turn: Turn) -> bool:
@@ -166,22 +169,24 @@ def every_turn(turn: Turn) -> bool:
     return True
 
 
+@dataclass
 class SolvedSteps(_Fifo):
     """Solved (state, action) pairs: the turns of solved episodes, each a trajectory of its own, no pair twice.
 
-    A pair is the prompts and actions of a turn's calls. `accepted` says which turns are on the path that solved it (BFS-Prover-V2,
-    arXiv 2509.06493).
+    A pair is the prompts and actions of a turn's calls; the last `size` are kept (BFS-Prover-V2, arXiv 2509.06493).
     """
 
-    def __init__(self, size: int, accepted: Callable[[Turn], bool] = every_turn) -> None:
-        super().__init__(size)
-        self._accepted = accepted
+    size: int
+    accepted: Callable[[Turn], bool] = every_turn  # which turns are on the path that solved it
+
+    def __post_init__(self) -> None:
+        self._kept = deque(maxlen=self.size)
 
     def add(self, groups: Sequence[Group]) -> None:
         seen = set(map(_pair, self._kept))
         solved = [trajectory for group in groups for trajectory in group.trajectories if trajectory.success]
         for trajectory in solved:
-            for turn in filter(self._accepted, trajectory.turns):
+            for turn in filter(self.accepted, trajectory.turns):
                 step = trajectory.replace(turns=(turn,))
                 if _pair(step) not in seen:
                     seen.add(_pair(step))

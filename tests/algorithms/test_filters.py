@@ -114,11 +114,11 @@ def test_a_crop_keeps_both_outcomes(outcomes: list[bool], size: int, seed: int, 
 def test_a_crop_is_drawn_anew_for_every_task_seed_and_version_and_leaves_no_one_out():
     draws = [
         tuple(t.sample for t in BalancedCrop(3, seed)([solved(*[True, False] * 6, task=task, version=version)])[0].trajectories)
-        for seed in range(10) for task in "abcd" for version in range(10)
+        for seed in range(10) for task in "abcd" for version in range(5)
     ]  # fmt: skip
     assert len(set(draws)) > 50
     counts = Counter(sample for draw in draws for sample in draw)
-    assert all(60 < counts[i] < 140 for i in range(12))  # 100 expected of each, 3 of 12 in 400 draws
+    assert all(25 < counts[i] < 75 for i in range(12))  # 50 expected of each, 3 of 12 in 200 draws
 
 
 def test_faults_leave_out_members_or_groups():
