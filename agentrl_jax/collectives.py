@@ -63,7 +63,7 @@ def collectives(hlo: str) -> list[Collective]:
         for line in lines:
             match, between = COLLECTIVE.search(line), BETWEEN_SLICES.search(line)
             if between:
-                found[name, line] = _between(*between.groups(), times, loop, open_)
+                found[name, line] = _between(between, times, loop, open_)
             if not match:
                 continue
             types, kind, started = match[2], match[3], bool(match[4])
@@ -76,11 +76,12 @@ def collectives(hlo: str) -> list[Collective]:
     return sorted(found.values(), key=lambda x: (-x.bytes, -x.times))
 
 
-def _between(types: str, slices: str, places: str, kind: str, times: int, loop: bool, open_: bool) -> Collective:
+def _between(match: re.Match[str], times: int, loop: bool, open_: bool) -> Collective:
     """An exchange of each chip with those at its place in the other slices; a slice's program knows its own chips alone.
 
     _xla_megascale_target="{1,2}x{0:3}"  ->  ((0, 4), (1, 5), (2, 6), (3, 7))
     """
+    types, slices, places, kind = match.groups()
     shapes, size = _results(types.split(", u32[]")[0], "", False)
     count, wide = _counted(slices), _counted(places)
     groups = tuple(tuple(place + n * wide for n in range(count)) for place in range(wide))

@@ -83,7 +83,7 @@ def test_xla_counts_the_same_and_a_decoder_takes_what_it_is_said_to():
         return jnp.sum(jax.nn.log_softmax(policy.logits(params, hidden))[..., 0])
 
     traced = jax.jit(jax.grad(loss)).trace(params, whole, whole, whole)
-    ours, theirs = operations(traced.jaxpr), traced.lower().compile().cost_analysis()["flops"]
+    ours, theirs = operations(traced.jaxpr), (traced.lower().compile().cost_analysis() or {})["flops"]
     assert ours <= theirs < 1.15 * ours  # XLA counts what is no product too
     sizes = sizes_of(policy, MeshConfig(1, 1, 1, 1), length, "cpu")
     dense = 3 * 4 * 4 * 16 * length * (1 - attended(policy.config, length))  # forward and twice that backward, of what nobody looks at
