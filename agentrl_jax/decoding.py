@@ -109,33 +109,28 @@ def decode(
     return cache, out
 
 
-def move(cache: Cache, parked: Cache, source: Int[Array, "1 N"], target: Int[Array, "1 N"], count: Int[Array, ""]) -> tuple[Cache, Cache]:
-    """Copy `count` rows one after the other; numbers from the cache's rows on are those of parked rows."""
-    rows, places = (x.keys[0].shape[0] for x in (cache, parked))
+def move(
+    cache: Cache, parked: Cache, source: Int[Array, "1 3 N"], target: Int[Array, "1 3 N"], count: Int[Array, "1 3"]
+) -> tuple[Cache, Cache]:
+    """Copy rows to parked places, then rows to rows, then parked places to rows: `count` of each, one after the other."""
 
-    def copy(i: Array, here: Array, there: Array) -> tuple[Array, Array]:
-        a, b = source[0, i], target[0, i]
-        value = jax.lax.dynamic_index_in_dim(here, jnp.minimum(a, rows - 1))
-        if places:  # without a branch, which would copy the whole cache: a row that is not meant is written as it was
-            value = jnp.where(a < rows, value, jax.lax.dynamic_index_in_dim(there, jnp.maximum(a - rows, 0)))
-            slot = jnp.maximum(b - rows, 0)
-            there = jax.lax.dynamic_update_slice_in_dim(
-                there, jnp.where(b < rows, jax.lax.dynamic_index_in_dim(there, slot), value), slot, axis=0
-            )
-        row = jnp.minimum(b, rows - 1)
-        kept = jnp.where(b < rows, value, jax.lax.dynamic_index_in_dim(here, row))
-        return jax.lax.dynamic_update_slice_in_dim(here, kept, row, axis=0), there
+    def phase(k: int, read: list[Array] | None, written: list[Array]) -> list[Array]:
+        """The k-th copies; `read` None: from what is written."""
 
-    def step(carry: tuple) -> tuple:
-        i, *arrays = carry
-        return i + 1, *zip(*(copy(i, here, there) for here, there in zip(*arrays)))
+        def one(carry: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
+            i, arrays = carry
+            rows = [jax.lax.dynamic_index_in_dim(x, source[0, k, i]) for x in (arrays if read is None else read)]
+            return i + 1, [jax.lax.dynamic_update_slice_in_dim(x, row, target[0, k, i], axis=0) for x, row in zip(arrays, rows)]
 
-    def arrays(x: Cache) -> tuple[Array, ...]:
-        return x.keys + x.values
+        return jax.lax.while_loop(lambda carry: carry[0] < count[0, k], one, (jnp.int32(0), written))[1]
 
-    _, here, there = jax.lax.while_loop(lambda carry: carry[0] < count, step, (jnp.int32(0), arrays(cache), arrays(parked)))
+    here, there = ([*x.keys, *x.values] for x in (cache, parked))
+    some = there[0].shape[0] > 0
+    there = phase(0, here, there) if some else there
+    here = phase(1, None, here)
+    here = phase(2, there, here) if some else here
     layers = len(cache.keys)
-    return tuple(Cache(keys=x[:layers], values=x[layers:], span=old.span) for x, old in ((here, cache), (there, parked)))  # type: ignore
+    return tuple(Cache(keys=tuple(x[:layers]), values=tuple(x[layers:]), span=old.span) for x, old in ((here, cache), (there, parked)))  # type: ignore
 
 
 @dataclass(frozen=True)
@@ -181,7 +176,7 @@ def compile_programs(policy: Policy, mesh: Mesh, cache: Cache, longest: int, alt
             in_shardings=(None, layout, rows, rows, copied, copied), out_shardings=(layout, rows), donate_argnums=1,
         ),
         move=jax.jit(
-            per_part(move, (data, data, data, data, whole), (data, data)),
-            in_shardings=(layout, layout, rows, rows, copied), out_shardings=(layout, layout), donate_argnums=(0, 1),
+            per_part(move, (data, data, data, data, data), (data, data)),
+            in_shardings=(layout, layout, rows, rows, rows), out_shardings=(layout, layout), donate_argnums=(0, 1),
         ),
     )  # fmt: skip

@@ -8,10 +8,10 @@ from agentrl_jax.trajectories import Key
 
 
 def key_data(key: Key) -> np.ndarray:
-    """A threefry key, uint32 [2], from (run, step, task, sample, seat, turn).
+    """Two words, uint32 [2], from (run, step, task, sample, seat, turn).
 
-    Hashed on the host, since a chain of `fold_in` would cost six device dispatches a call; the token position is folded
-    in on the device.
+    Hashed on the host, since a chain of `fold_in` would cost six device dispatches a call; the token's number is mixed
+    in on the device (`agentrl_jax.sampling.random_bits`).
     """
     digest = hashlib.blake2b(repr(tuple(map(int, key))).encode(), digest_size=8).digest()
     return np.frombuffer(digest, np.uint32)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 from jax.stages import Lowered
@@ -37,8 +38,8 @@ TokenLoss = Callable[[Array, Array, Any], tuple[Array, dict[str, Array]]]
 def token_logp(policy: Policy, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
     """Log-prob of each token given all before it, and the entropy there, under the temperature it was sampled with.
 
-    logp[t] = log_softmax(logits(hidden[t-1]) / temperature[t])[tokens[t]]; 0 in the first column. Logits exist for one
-    rematerialised chunk of tokens at a time, forward and backward.
+    logp[t] = log_softmax(logits(hidden[t-1]) / temperature[t])[tokens[t]]; 0 in the first column and in a stem. Logits exist
+    for one rematerialised chunk of tokens at a time, forward and backward.
     """
     return _logp_of(policy, params, batch, policy.apply(params, batch.inputs).hidden)
 
@@ -60,8 +61,10 @@ def _logp_of(policy: Policy, params: Params, batch: Batch, hidden: Float[Array, 
     wide = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x, params)
     rows = ("rows", None)
     split = per_shard(of_rows, ((), (*rows, None), rows, rows), (rows, rows), over=ROWS)
-    found = split(wide, hidden[:, :-1], jnp.asarray(batch.tokens)[:, 1:], jnp.asarray(batch.temperature)[:, 1:])
-    logp, entropy = (jnp.pad(x, ((0, 0), (1, 0))) for x in found)
+    first = batch.stem  # within a stem nothing is trained
+    after = slice(first + 1, None)
+    found = split(wide, hidden[:, first:-1], jnp.asarray(batch.tokens)[:, after], jnp.asarray(batch.temperature)[:, after])
+    logp, entropy = (jnp.pad(x, ((0, 0), (first + 1, 0))) for x in found)
     return logp, entropy
 
 
@@ -177,15 +180,15 @@ class Learner:
         The forward pass's own losses (`Output.aux`) are added as their mean over the microbatches. Returns metrics on the
         device: `loss` (without them), `aux` where there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's own.
         """
-        share = jnp.float32(1 / len(microbatches))
+        share = np.float32(1 / len(microbatches))  # a number made by JAX would wait for what the device has to do
         with jax.set_mesh(self._mesh):
             gradient = self._zeros(state.params)
             if not self._metrics:
                 shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
                 self._metrics = tuple(shapes)
-            sums = {name: jnp.float32(0) for name in self._metrics}
+            sums: dict[str, Any] = {name: np.float32(0) for name in self._metrics}
             for i, microbatch in enumerate(microbatches):
-                key = self._key(state.key, state.step, jnp.int32(i))
+                key = self._key(state.key, state.step, np.int32(i))
                 gradient, sums = self._accumulate(state.params, gradient, sums, self.put(microbatch), share, key)
             state, norm = self._apply(state, gradient)
         return state, {**sums, "gradient_norm": norm}

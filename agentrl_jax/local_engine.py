@@ -178,14 +178,18 @@ class LocalEngine:
         """Wait for more requests while that pays: a program takes as long for one row as for all.
 
         With k rows ready, a program of C seconds and a request every g seconds, one more request makes the program worth (k + 1) / k
-        and costs (C + g) / C: so wait while k < C / g, until nothing came for 2 g.
+        and costs (C + g) / C: so wait while k < C / g, until nothing came for 2 g. A sixteenth of C is waited anyhow: calls come
+        together, where a batch begins and where a burst has ended many, but not evenly.
         """
         while not self._closed:
             self._admit(evict=False)
-            ready = sum(1 for _ in self._places.working)
-            if ready * self._gap >= self._last_run or not self._places.thinking:
+            ready, rows = sum(1 for _ in self._places.working), len(self._places.rows)
+            if ready * self._gap >= self._last_run or ready == rows:
                 return
-            left = self._last_news + min(2 * self._gap, self.config.patience) - time.monotonic()
+            if ready + len(self._queue) >= rows and self._gap > self._last_run / 16:  # others take the places of those that think
+                return
+            grace = max(2 * self._gap if self._places.thinking else 0.0, self._last_run / 16)
+            left = self._last_news + min(grace, self.config.patience) - time.monotonic()
             if left <= 0:
                 return
             self._news.wait(left)

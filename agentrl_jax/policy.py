@@ -15,6 +15,8 @@ class Inputs:
 
     Without a cache: tokens 5 6 7 | 8 9 | pad  ->  segment_ids 1 1 1 2 2 0, positions 0 1 2 0 1 0.
     With a cache: segment_ids is 1 where a token is real and 0 where not, and `positions` is where it goes in the cache.
+    With branches: a row is a stem of `stem` columns, its tokens at the end of them, then branches of `branch` columns that go on
+    from it; a branch sees the stem and itself. Stem 3, branch 2: . 5 6 | 7 8 | 9 . -> positions 0 0 1 2 3 2 0.
     """
 
     tokens: Int[AnyArray, "B T"]
@@ -22,6 +24,8 @@ class Inputs:
     segment_ids: Int[AnyArray, "B T"]
     embeddings: Float[Array, "B T D"] | None = None  # stand in for a token's own where `embedded` is true
     embedded: Bool[Array, "B T"] | None = None
+    stem: int = static(default=0)
+    branch: int = static(default=0)  # 0: rows are not branched
 
 
 @record
@@ -42,7 +46,10 @@ class Output:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Pure functions of parameters. One block serves training (scanned over stacked layers) and decoding (unrolled)."""
+    """Pure functions of parameters. One block serves training (scanned over stacked layers) and decoding (unrolled).
+
+    A policy whose `apply` takes rows with branches (`Inputs`) says so with an attribute `branches = True`.
+    """
 
     @property
     def vocab_size(self) -> int: ...

@@ -14,7 +14,7 @@ from agentrl_jax.policy import Cache, Inputs, Params, Policy
 from agentrl_jax.sampling import Board
 from agentrl_jax.sharding import shards, weight_shardings
 
-WIDE = 4  # times the chunk: the tokens of a row that the wide prefill program takes
+WIDE = 8  # times the chunk: the tokens of a row that the wide prefill program takes
 
 
 class Resident:
@@ -25,6 +25,7 @@ class Resident:
     ) -> None:
         self.rows, self.chunk, self.longest, self._mesh = rows, chunk, longest, mesh
         self.parts = shards(mesh, ("data",))
+        self._on_cpu = mesh.devices.flat[0].platform == "cpu"
         self.wide_rows = -(-rows // (WIDE * self.parts))  # so that both prefill programs do about the same work
         shapes = [jax.eval_shape(lambda n=n: policy.init_cache(n, positions)) for n in (rows, parked)]
         layout = cache_sharding(mesh, shapes[0])
@@ -38,7 +39,9 @@ class Resident:
 
     def placed(self, params: Params) -> Params:
         """A copy of the weights on the engine's own devices: one place, so that programs compiled once always fit."""
-        return jax.block_until_ready(self._copy(jax.device_put(params, weight_shardings(self._mesh, self._axes, params))))
+        held = jax.device_put(params, weight_shardings(self._mesh, self._axes, params))
+        with jax.set_mesh(self._mesh):  # how weights are laid out depends on the platform
+            return jax.tree.map(_shared, jax.block_until_ready(self._copy(held)))
 
     def prefill(self, params: Params, span: int, pieces: Sequence[tuple[int, int, Request]], wide: bool = False) -> int:
         """Write the next tokens of some rows, `(row, tokens cached, request)`, up to all but the last; returns how many.
@@ -71,34 +74,69 @@ class Resident:
 
     def decode(self, params: Params, span: int, least: int, most: int) -> Burst:
         """Decode what the board says."""
+        self._settle()
         cache, limits = dataclasses.replace(self._cache, span=span), (np.int32(least), np.int32(most))
         self._cache, burst = self._programs.decode(params, cache, self.board.ints, self.board.floats, *limits)
         return jax.device_get(burst)
 
     def move(self, moves: Sequence[Move]) -> None:
-        """Copy places, one after the other."""
-        for first in range(0, len(moves), self.rows):
-            source, target = np.zeros((2, self.parts, self.rows), np.int32)  # what nobody asks for is a row copied onto itself
-            count = 0
-            for part in range(self.parts):
-                mine = [move for move in moves[first : first + self.rows] if move.target.part == part]
-                source[part, : len(mine)] = [move.source.index for move in mine]
-                target[part, : len(mine)] = [move.target.index for move in mine]
-                count = max(count, len(mine))
-            self._cache, self._parked = self._programs.move(self._cache, self._parked, source, target, np.int32(count))
+        """Copy places, as if one after the other."""
+        a_part = self.rows // self.parts
+        for together in commuting(moves, a_part):
+            source, target = np.zeros((2, self.parts, 3, a_part), np.int32)
+            count = np.zeros((self.parts, 3), np.int32)
+            for move in together:
+                at = move.target.part, kind(move, a_part)
+                at = *at, count[at]
+                source[at], target[at] = (x.index - a_part * (x.index >= a_part) for x in (move.source, move.target))
+                count[at[:2]] += 1
+            self._cache, self._parked = self._programs.move(self._cache, self._parked, source, target, count)
+
+    def _settle(self) -> None:
+        """On a CPU wait for what runs: a program that is queued behind another's end is run by one thread for all devices in turn."""
+        if self._on_cpu:
+            jax.block_until_ready(self._cache)
 
     def warm_up(self, params: Params, spans: Sequence[int]) -> None:
         """Compile every program for every span."""
-        nowhere = np.zeros((self.parts, self.rows), np.int32)
+        nowhere, none = np.zeros((self.parts, 3, self.rows // self.parts), np.int32), np.zeros((self.parts, 3), np.int32)
         for span in spans:
             self.prefill(params, span, [])
             self.prefill(params, span, [], wide=True)
             self.decode(params, span, 0, 0)
-            self._cache, self._parked = self._programs.move(self._cache, self._parked, nowhere, nowhere, np.int32(0))
+            self._cache, self._parked = self._programs.move(self._cache, self._parked, nowhere, nowhere, none)
+
+
+def kind(move: Move, rows: int) -> int:
+    """When the program makes a copy: 0 from a row to a parked place, 1 from a row to a row, 2 from a parked place to a row."""
+    return 0 if move.target.index >= rows else 2 if move.source.index >= rows else 1
+
+
+def commuting(moves: Sequence[Move], most: int) -> list[list[Move]]:
+    """The moves in lists that may be made by kind instead of in their order, at most so many of a kind in each part."""
+    out: list[list[Move]] = []
+    for move in moves:
+        later = [x for x in out[-1] if kind(x, most) > kind(move, most)] if out else []
+        clash = any(move.target in (x.source, x.target) or move.source is x.target for x in later)
+        alike = [x for x in out[-1] if kind(x, most) == kind(move, most) and x.target.part == move.target.part] if out else []
+        if not out or clash or len(alike) == most:
+            out.append([])
+        out[-1].append(move)
+    return out
 
 
 def _zeros(shapes: Cache) -> Cache:
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def _shared(x: jax.Array) -> jax.Array:
+    """`x` in memory once, where several devices of a CPU hold the same part of it: copies would crowd the cache that all cores share."""
+    if x.sharding.device_set.copy().pop().platform != "cpu":
+        return x
+    first: dict[str, jax.Array] = {}
+    parts = [first.setdefault(str(part.index), part.data) for part in x.addressable_shards]
+    mine = [held if held is part.data else jax.device_put(np.asarray(held), part.device) for held, part in zip(parts, x.addressable_shards)]
+    return jax.make_array_from_single_device_arrays(x.shape, x.sharding, mine)
 
 
 def _width(policy: Policy) -> int:

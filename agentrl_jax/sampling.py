@@ -92,22 +92,57 @@ def first_largest(x: Float[Array, "B V"]) -> Int[Array, "B"]:
     return jnp.min(here, axis=-1)
 
 
+def mixed(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    """A bijection of 32-bit numbers in which each bit changes every other one half of the time (Wellons' lowbias32)."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def random_bits(key: UInt32[AnyArray, "B 2"], number: Int[AnyArray, "B"], size: int) -> UInt32[Array, "B {size}"]:
+    """Random numbers that the row's key, `number` and their column name, and nothing else.
+
+    Key and number are hashed to two words, the column with one of them and then the other: an eighth of threefry's work for as
+    many numbers, of which nobody needs to be unable to guess the next.
+    """
+    key = jnp.asarray(key)
+    first = mixed(key[:, 0] ^ mixed(jnp.asarray(number).astype(jnp.uint32) + np.uint32(0x9E3779B9)))
+    second = mixed(key[:, 1] ^ mixed(first))
+    columns = jax.lax.broadcasted_iota(jnp.uint32, (len(key), size), 1)
+    return mixed(mixed(columns ^ first[:, None]) + second[:, None])
+
+
+def exponential(bits: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Standard exponential numbers of uniform bits: `-log(1 - u)` with u between 2^-33 and 1 - 2^-24.
+
+    Small ones decide who is sampled, and 1 - u would round them away: below 1/256 they are summed as a series.
+    """
+    u = jnp.minimum((bits.astype(jnp.float32) + 0.5) * np.float32(2**-32), np.float32(1 - 2**-24))
+    return jnp.where(u < 1 / 256, u * (1 + u * (0.5 + u / 3)), -jnp.log(1 - u))
+
+
 def sample(logits: Float[Array, "B V"], knobs: Knobs, alternatives: int = 0) -> Sampled:
-    """A token for every row, by Gumbel's trick: argmax(logp + noise), the noise named by the row's key and its token's number."""
+    """A token for every row, by an exponential race: argmax(p / noise), the noise named by the row's key and its token's number.
+
+    It is Gumbel's trick, whose argmax(log p + gumbel) orders tokens likewise, without the second logarithm.
+    """
     greedy = knobs.temperature == 0
-    logp = jax.nn.log_softmax(logits / jnp.where(greedy, 1.0, knobs.temperature)[:, None])
+    tempered = logits / jnp.where(greedy, 1.0, knobs.temperature)[:, None]
     plain = (knobs.top_k == 0) & (knobs.top_p >= 1) & (knobs.min_p <= 0)
 
-    def mixed() -> Array:  # renormalising would move a plain row's last bits
-        return jnp.where(plain[:, None], logp, filtered(logp, knobs.top_k, knobs.top_p, knobs.min_p))
+    def some_filtered() -> Array:  # renormalising would move a plain row's last bits
+        return jnp.where(plain[:, None], tempered, filtered(jax.nn.log_softmax(tempered), knobs.top_k, knobs.top_p, knobs.min_p))
 
-    logp = jax.lax.cond(jnp.all(plain), lambda: logp, mixed)
-    keys = jax.vmap(jax.random.fold_in)(jax.random.wrap_key_data(jnp.asarray(knobs.key)), knobs.written)
-    noise = jax.vmap(lambda key: jax.random.gumbel(key, logp.shape[1:]))(keys)
-    token = first_largest(jnp.where(greedy[:, None], logits, logp + noise))
-    chosen = jnp.take_along_axis(logp, token[:, None], axis=-1)[:, 0]
-    entropy = -jnp.sum(jnp.where(jnp.isfinite(logp), jnp.exp(logp) * logp, 0.0), axis=-1)
-    best, likeliest = jax.lax.top_k(logp, alternatives) if alternatives else (logp[:, :0], token[:, None][:, :0])
+    kept = jax.lax.cond(jnp.all(plain), lambda: tempered, some_filtered)
+    below = kept - jnp.max(kept, axis=-1, keepdims=True)
+    share = jnp.exp(below)
+    total = jnp.sum(share, axis=-1)
+    log_total = jnp.log(total)
+    race = share / exponential(random_bits(knobs.key, knobs.written, logits.shape[1]))
+    token = first_largest(jnp.where(greedy[:, None], logits, race))
+    chosen = jnp.take_along_axis(below, token[:, None], axis=-1)[:, 0] - log_total
+    entropy = log_total - jnp.sum(jnp.where(share > 0, share * below, 0.0), axis=-1) / total
+    best, likeliest = jax.lax.top_k(below - log_total[:, None], alternatives) if alternatives else (below[:, :0], token[:, None][:, :0])
     return Sampled(
         token=token, logp=jnp.where(greedy, 0.0, chosen), entropy=jnp.where(greedy, 0.0, entropy),
         alternatives=likeliest.astype(jnp.int32), alternative_logp=best,

@@ -11,13 +11,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from agentrl_jax.algorithms.losses import kl_k3
-from agentrl_jax.batch import Batch, pack, split
+from agentrl_jax.batch import Batch, Layout, pack, pack_branches, split
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.record import AnyArray, record
-from agentrl_jax.rows import Collated, Indices, collate, token_identity
+from agentrl_jax.rows import Collated, Indices, Row, collate, token_identity
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group
 
@@ -33,6 +33,17 @@ class PolicyGradientBatch:
 
 
 @dataclass
+class Sharing:
+    """Rows that begin with the same prompt keep it once in a bin: `prompt` columns for it, then the own tokens of `rows` rows.
+
+    The update is the same; what it computes is less where prompts are long and a group's rows are of about one length.
+    """
+
+    prompt: int = 0  # 0: nothing is shared; what a prompt has more belongs to each row
+    rows: int = 8
+
+
+@dataclass
 class PolicyGradientConfig:
     """The slots of a policy-gradient method and the shape of its batches."""
 
@@ -44,8 +55,9 @@ class PolicyGradientConfig:
     minibatches: int = 1  # optimizer steps per collected batch, each on its share of the groups
     rescore: bool = False  # the learner recomputes proximal log-probs; off: the sampler's are the anchor
     optimizer: AdamWConfig = field(default_factory=AdamWConfig)
-    bin_length: int = 256  # tokens per packed row; at least the longest training row
-    microbatch: int = 32  # packed rows per gradient call
+    bin_length: int = 256  # tokens per packed row; at least the longest training row, or with sharing the own tokens of one
+    sharing: Sharing = field(default_factory=Sharing)
+    microbatch: int = 32  # packed rows, or bins of shared prompts, per gradient call
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> "PolicyGradient":
         return PolicyGradient(self, policy, mesh, steps)
@@ -57,6 +69,10 @@ class PolicyGradient:
     def __init__(self, config: PolicyGradientConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
         if config.minibatches < 1 or config.microbatch < 1 or config.kl_coefficient < 0:
             raise UserError("a policy-gradient method needs minibatches, microbatch >= 1 and kl_coefficient >= 0")
+        if config.sharing.prompt < 0 or config.sharing.rows < 1:
+            raise UserError(f"prompts are shared by at least 1 row and have at least 0 tokens, not {config.sharing}")
+        if config.sharing.prompt and not getattr(policy, "branches", False):
+            raise UserError(f"{type(policy).__name__} takes no rows with branches: leave the sharing of prompts off")
         self._config = config
         self._learner = Learner(policy, config.optimizer.build(steps * config.minibatches), self._loss, mesh)
         self._microbatch = self._learner.divisible(config.microbatch)
@@ -128,12 +144,18 @@ class PolicyGradient:
         keep = useful[indices.token_row]
         renumber = np.cumsum(useful) - 1
         at = renumber[indices.token_row[keep]], indices.token_position[keep]
-        layout = pack([row for row, used in zip(part.rows, useful) if used], c.bin_length, self._microbatch)
+        layout = self._pack([row for row, used in zip(part.rows, useful) if used])
         batch = layout.batch(layout.scatter(weight[keep], *at))
         proximal = batch.sampler_logp if not c.rescore else self.score(state.params, batch)
         reference = self.score(state.extra, batch) if c.kl_coefficient else np.zeros_like(batch.weight)
         full = PolicyGradientBatch(batch=batch, advantage=layout.scatter(advantage[keep], *at), proximal_logp=proximal, ref_logp=reference)
         return split(full, self._microbatch)
+
+    def _pack(self, rows: list[Row]) -> Layout:
+        c = self._config
+        if not c.sharing.prompt:
+            return pack(rows, c.bin_length, self._microbatch)
+        return pack_branches(rows, c.sharing.prompt, c.bin_length, c.sharing.rows, self._microbatch)
 
     def score(self, params: Params, batch: Batch) -> np.ndarray:
         """Log-probs [bins, length] of a packed batch, one microbatch at a time."""

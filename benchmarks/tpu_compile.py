@@ -119,8 +119,9 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
     mesh = described_mesh(args.topology, MeshConfig(data=-1, tensor=args.tensor))
     config = dataclasses.replace(qwen3_8b()[0], param_dtype="bfloat16", compute_dtype="bfloat16")
     policy, rows = config.build(VOCABULARY), NamedSharding(mesh, PartitionSpec("data"))
-    weights = jax.eval_shape(lambda key: policy.unstack(policy.init(key)), jax.random.key(0))
-    names = policy.unstack(jax.tree.map(Named, policy.axes(), is_leaf=is_names))
+    with jax.set_mesh(mesh):
+        weights = jax.eval_shape(lambda key: policy.unstack(policy.init(key)), jax.random.key(0))
+        names = policy.unstack(jax.tree.map(Named, policy.axes(), is_leaf=is_names))
 
     def placed(x: Any, sharding: Any) -> Any:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
@@ -131,12 +132,14 @@ def engine(args: argparse.Namespace) -> dict[str, Any]:
     board, row = Board(args.rows), jax.ShapeDtypeStruct((args.rows,), jnp.int32, sharding=rows)
     ints, floats = placed(board.ints, rows), placed(board.floats, rows)
     tokens = jax.ShapeDtypeStruct((args.rows, args.chunk), jnp.int32, sharding=rows)
-    moves, number = jax.ShapeDtypeStruct((mesh.shape["data"], args.rows), jnp.int32, sharding=rows), jax.ShapeDtypeStruct((), jnp.int32)
+    parts, number = mesh.shape["data"], jax.ShapeDtypeStruct((), jnp.int32)
+    moves = jax.ShapeDtypeStruct((parts, 3, args.rows // parts), jnp.int32, sharding=rows)
+    counts = jax.ShapeDtypeStruct((parts, 3), jnp.int32, sharding=rows)
     programs = compile_programs(policy, mesh, cache, args.burst)
     lowered = {
         "prefill": programs.prefill.lower(params, cache, row, tokens, row, row, None),  # type: ignore[attr-defined]
         "decode": programs.decode.lower(params, cache, ints, floats, number, number),  # type: ignore[attr-defined]
-        "move": programs.move.lower(cache, cache, moves, moves, number),  # type: ignore[attr-defined]
+        "move": programs.move.lower(cache, cache, moves, moves, counts),  # type: ignore[attr-defined]
     }
     report: dict[str, Any] = {"topology": args.topology, "mesh": dict(mesh.shape), "rows": args.rows, "length": args.length}
     layer = math.prod(cache.keys[0].sharding.shard_shape(cache.keys[0].shape)) * 2

@@ -76,6 +76,10 @@ class Adapted:
     def vocab_size(self) -> int:
         return self.base.vocab_size
 
+    @property
+    def branches(self) -> bool:
+        return self.base.branches
+
     def init(self, key: Key[Array, ""]) -> Params:
         """Fresh parameters; the adapters add nothing yet."""
         return {"base": self.quantised(self.base.init(key)), "adapters": self.init_adapters(jax.random.fold_in(key, 1))}

@@ -23,6 +23,8 @@ class View:
     slots: Int[Array, "B T"] | None = None
     window: int = static(default=0)  # how many positions back, its own included; 0: all
     span: int = static(default=0)  # of the cache: how many of its slots may be seen
+    stem: int = static(default=0)  # of whole rows: see `Inputs`
+    branch: int = static(default=0)
 
 
 def cache_mask(positions: Int[Array, "B T"], span: int, size: int, window: int = 0) -> Bool[Array, "B T {size}"]:
@@ -47,10 +49,27 @@ def attend(
     query: Float[Array, "B T K M H"], key: Float[Array, "B K S H"], value: Float[Array, "B K S H"], mask: Bool[Array, "B T S"],
     scale: float, cap: float,
 ) -> Float[Array, "B T K M H"]:  # fmt: skip
-    """`softmax(cap(scale q k)) v`, softmax in float32; the M query heads of a group share a key head."""
-    scores = jnp.einsum("BTKMH,BKSH->BKMTS", query * scale, key, preferred_element_type=jnp.float32)
-    weights = jax.nn.softmax(capped(scores, cap) + jnp.where(mask, 0.0, MASKED)[:, None, None, :, :], axis=-1)
-    return jnp.einsum("BKMTS,BKSH->BTKMH", weights.astype(value.dtype), value)
+    """`softmax(cap(scale q k)) v`, softmax in float32; the M query heads of a group share a key head.
+
+    The queries that share keys are the rows of one matrix, and what they sum is divided by the softmax's total at the end: less
+    than half the time on a CPU.
+    """
+    B, T, K, M, H = query.shape
+    batch = ((0, 1), (0, 1))
+    rows = (query * scale).transpose(0, 2, 3, 1, 4).reshape(B, K, M * T, H)
+    scores = jax.lax.dot_general(rows, key, (((3,), (3,)), batch), preferred_element_type=jnp.float32).reshape(B, K, M, T, -1)
+    shares, total = softmax(jnp.where(mask[:, None, None], capped(scores, cap), MASKED))
+    summed = jax.lax.dot_general(
+        shares.astype(value.dtype).reshape(B, K, M * T, -1), value, (((3,), (2,)), batch), preferred_element_type=jnp.float32
+    )
+    y = summed.reshape(B, K, M, T, H) / total[..., None]
+    return y.transpose(0, 3, 1, 2, 4).astype(value.dtype)
+
+
+def softmax(scores: Float[Array, "*shape S"]) -> tuple[Float[Array, "*shape S"], Float[Array, "*shape"]]:
+    """Each row's exponentials, the largest of them 1, and their sum."""
+    shares = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+    return shares, jnp.sum(shares, axis=-1)
 
 
 def attend_cache(
@@ -58,9 +77,9 @@ def attend_cache(
 ) -> Float[Array, "B T K M H"]:
     """`attend` over the first `view.span` slots of a cache.
 
-    On a CPU scores are made one query head of each group at a time, a matrix times a vector, and over all slots where copying out
-    `span` of them would cost more than it saves; a single token's values are then summed without a matrix product. For one
-    token that is three times as fast.
+    On a CPU a single token's scores are made one query head of each group at a time, a matrix times a vector, over all slots
+    where copying out `span` of them would cost more than it saves, and its values are summed without a matrix product: a third
+    less time.
     """
     size = key.shape[2]
     mask, span = cache_mask(view.positions, view.span, size, view.window), view.span
@@ -68,20 +87,17 @@ def attend_cache(
     def grouped(query: Array, key: Array, value: Array, mask: Array) -> Array:
         return attend(query, key[:, :, :span], value[:, :, :span], mask[:, :, :span], scale, cap)
 
-    def one_by_one(query: Array, key: Array, value: Array, mask: Array) -> Array:
-        key, value, mask = key[:, :, :span], value[:, :, :span], mask[:, :, :span]
-        heads = [attend(query[:, :, :, m : m + 1], key, value, mask, scale, cap) for m in range(query.shape[3])]
-        return jnp.concatenate(heads, axis=3)
-
     def one_token(query: Array, key: Array, value: Array, mask: Array) -> Array:
         near = span if 5 * span <= 2 * size else size
         heads = [jnp.einsum("BKH,BKSH->BKS", query[:, 0, :, m] * scale, key[:, :, :near]) for m in range(query.shape[3])]
         scores = jnp.stack(heads, axis=2)[..., :span].astype(jnp.float32)
-        weights = jax.nn.softmax(capped(scores, cap) + jnp.where(mask[..., :span], 0.0, MASKED)[:, :, None], axis=-1)
-        summed = jnp.sum(weights[..., None] * value[:, :, None, :span].astype(jnp.float32), axis=3)
-        return summed.astype(value.dtype)[:, None]
+        shares, total = softmax(jnp.where(mask[:, :, None, :span], capped(scores, cap), MASKED))
+        summed = jnp.sum(shares[..., None] * value[:, :, None, :span].astype(jnp.float32), axis=3)
+        return (summed / total[..., None]).astype(value.dtype)[:, None]
 
-    return jax.lax.platform_dependent(query, key, value, mask, cpu=one_token if query.shape[1] == 1 else one_by_one, default=grouped)
+    if query.shape[1] > 1:
+        return grouped(query, key, value, mask)
+    return jax.lax.platform_dependent(query, key, value, mask, cpu=one_token, default=grouped)
 
 
 class Attention(nn.Module):
@@ -135,8 +151,9 @@ class Attention(nn.Module):
 
         def through(view: View):
             return lambda q, k, v: attend_rows(
-                q, k, v, view.positions, view.segment_ids, scale=self.scale, window=view.window, cap=self.cap
-            )
+                q, k, v, view.positions, view.segment_ids, scale=self.scale, window=view.window, cap=self.cap,
+                stem=view.stem, branch=view.branch,
+            )  # fmt: skip
 
         branches = [through(view) for view in views]
         if isinstance(kind, int) or len(views) == 1:

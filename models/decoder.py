@@ -14,14 +14,19 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.models.attention import Attention, View, cache_slots
 from agentrl_jax.models.described import axis_names, unboxed
 from agentrl_jax.models.experts import Experts, ExpertsConfig
+from agentrl_jax.models.kernels import ATTENDED
 from agentrl_jax.models.layers import DTYPES, Activation, GatedMLP, RMSNorm, capped, fan_in, lookup, silu, weight
 from agentrl_jax.models.rope import Rope, rotation
 from agentrl_jax.policy import Cache, Inputs, Output, Params, Policy
-from agentrl_jax.sharding import constrain, is_names
+from agentrl_jax.sharding import constrain, is_names, platform
 
 # What a block keeps for its backward pass beside its input: the products that feed nonlinear functions. The rest is cheaper
 # to recompute than to store and load (a fifth of the step on a CPU).
-KEPT = ("query", "key", "value", "gate", "up")
+KEPT = ("query", "key", "value", ATTENDED, "gate", "up")
+
+# The head of unstacked weights on a CPU, [D, V]: a product with it is five times as fast as with a table [V, D], which would be
+# turned at every step.
+READOUT = "readout"
 
 
 @dataclasses.dataclass
@@ -215,7 +220,10 @@ def look(config: DecoderConfig, inputs: Inputs, window: int, rope: Rope) -> View
     """What layers with that window and rope see of whole rows."""
     positions = jnp.asarray(inputs.positions)
     cos, sin = rotation(positions, config.head_size, rope)
-    return View(cos=cos, sin=sin, positions=positions, segment_ids=jnp.asarray(inputs.segment_ids), window=window)
+    return View(
+        cos=cos, sin=sin, positions=positions, segment_ids=jnp.asarray(inputs.segment_ids), window=window,
+        stem=inputs.stem, branch=inputs.branch,
+    )  # fmt: skip
 
 
 def embed(config: DecoderConfig, table: Float[Array, "V D"], inputs: Inputs) -> Float[Array, "B T D"]:
@@ -247,6 +255,7 @@ class Decoder:
     config: DecoderConfig
     vocab_size: int
     origin: Origin | None = None  # the folder that the weights came from, if any
+    branches = True  # see `Policy`
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Fresh parameters, layers stacked."""
@@ -283,8 +292,11 @@ class Decoder:
 
     def logits(self, params: Params, hidden: Float[Array, "*shape D"]) -> Float[Array, "*shape V"]:
         """Unnormalised log-probs in float32; takes stacked and unstacked parameters."""
-        table = params["embedding" if self.config.tied_head else "head"].astype(hidden.dtype)
-        logits = jnp.einsum("...D,VD->...V", hidden, table, preferred_element_type=jnp.float32)
+        if READOUT in params:
+            logits = jnp.einsum("...D,DV->...V", hidden, params[READOUT].astype(hidden.dtype), preferred_element_type=jnp.float32)
+        else:
+            table = params["embedding" if self.config.tied_head else "head"].astype(hidden.dtype)
+            logits = jnp.einsum("...D,VD->...V", hidden, table, preferred_element_type=jnp.float32)
         return capped(logits, self.config.logit_cap)
 
     def init_cache(self, rows: int, positions: int) -> Cache:
@@ -297,10 +309,14 @@ class Decoder:
         return Cache(keys=keys, values=values)
 
     def unstack(self, params: Params) -> Params:
-        """The same weights with one tree a layer: what an engine keeps for itself."""
+        """The same weights with one tree a layer: what an engine keeps for itself. On a CPU with the head turned, see `READOUT`."""
         parts = runs(self.config)
         layers = tuple(jax.tree.map(lambda x, i=i: x[i], params[run.name]) for run in parts for i in range(run.layers))
-        return {name: x for name, x in params.items() if name not in {run.name for run in parts}} | {"layers": layers}
+        rest = {name: x for name, x in params.items() if name not in {run.name for run in parts}}
+        head = "embedding" if self.config.tied_head else "head"
+        if platform() == "cpu" and head in rest:  # else these are adapters of the layers
+            rest[READOUT] = (rest[head] if self.config.tied_head else rest.pop(head)).T
+        return rest | {"layers": layers}
 
     def _described(self, key: Key[Array, ""]) -> Any:
         """Fresh parameters in boxes that carry their logical axes."""
@@ -314,6 +330,7 @@ class Decoder:
         slots = cache_slots(jnp.asarray(inputs.positions), jnp.asarray(inputs.segment_ids), size)
         different, kind_of = kinds(c)
         views = tuple(dataclasses.replace(look(c, inputs, *kind), slots=slots, span=cache.span or size) for kind in different)
+        views = jax.lax.optimization_barrier(views)  # or a CPU makes cosines and sines anew for every head of every layer
         sparse = [run.sparse for run in runs(c) for _ in range(run.layers)]
         x, written = embed(c, params["embedding"], inputs), []
         for i, (layer, *old) in enumerate(zip(params["layers"], cache.keys, cache.values)):

@@ -89,6 +89,10 @@ def rotation(positions: Int[Array, "B T"], head_size: int, rope: Rope) -> tuple[
 
 
 def rotate(x: Float[Array, "B T N H"], cos: Float[Array, "B T 1 half"], sin: Float[Array, "B T 1 half"]) -> Float[Array, "B T N H"]:
-    """Turn the pairs `(x[i], x[i + H/2])` by their angle, in float32."""
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
+    """Turn the pairs `(x[i], x[i + H/2])` by their angle, in float32.
+
+    The halves are an axis that is flipped: a concatenation of them would be computed number by number on a CPU.
+    """
+    halves = x.astype(jnp.float32).reshape(*x.shape[:-1], 2, -1)
+    signed = jnp.stack([-sin, sin], axis=-2)
+    return (halves * cos[..., None, :] + jnp.flip(halves, axis=-2) * signed).reshape(x.shape).astype(x.dtype)

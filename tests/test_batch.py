@@ -1,5 +1,6 @@
 """Packing moves tokens and changes nothing else: not a token, not a log-prob, not a gradient."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from jax import Array
 
 from agentrl_jax import learner
-from agentrl_jax.batch import Batch, Layout, pack
+from agentrl_jax.batch import Batch, Layout, pack, pack_branches
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import token_logp
 from agentrl_jax.models.decoder import Decoder
@@ -136,6 +137,62 @@ def test_packed_log_probs_are_those_of_each_row_alone(by_row: list, length: int,
         np.testing.assert_allclose(logp[b, start + 1 : stop], expected_logp[1:], atol=1e-5)
         np.testing.assert_allclose(entropy[b, start + 1 : stop], expected_entropy[1:], atol=1e-5)
     assert not logp[:, 0].any() and not entropy[:, 0].any()
+
+
+def families(shapes: list[tuple[int, list[int]]]) -> list[Row]:
+    """Rows of so many own tokens after a prompt of so many, the same for each list."""
+    made, rng = [], np.random.default_rng(0)
+    for prompt, own in shapes:
+        start = rng.integers(0, VOCABULARY, prompt, np.int32)
+        for length in own:
+            row = rows_of(grown([(prompt, length, False, 0.0)], rng))[0]
+            made.append(dataclasses.replace(row, tokens=np.concatenate([start, row.tokens[prompt:]])))
+    return made
+
+
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(1, 6), max_size=5)), max_size=4),
+    stem=st.integers(1, 10), branches=st.integers(1, 4), multiple=st.integers(1, 3),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_a_branch_goes_on_where_its_stem_ends(shapes: list[tuple[int, list[int]]], stem: int, branches: int, multiple: int):
+    rows = families(shapes)
+    layout = pack_branches(rows, stem, 14, branches, multiple)
+    batch = layout.batch(np.zeros((layout.bins, layout.length), np.float32))
+    assert layout.bins % multiple == 0 and layout.length == stem + 14 * branches
+    assert layout.bins <= multiple * max(1, -(-sum(-(-len(own) // branches) for _, own in shapes) // multiple))
+    taken = np.zeros((layout.bins, layout.length), bool)
+    for row, b, offset, shared in zip(rows, layout.bin_of, layout.offset_of, layout.shared_of):
+        written = np.flatnonzero(row.action_mask)
+        assert shared == min(stem, written[0] - 1)
+        seen, own = slice(stem - shared, stem), slice(offset + shared, offset + len(row))
+        assert (offset + shared - stem) % 14 == 0 and not taken[b, own].any()
+        taken[b, own] = taken[b, seen] = True
+        assert [*batch.tokens[b, seen], *batch.tokens[b, own]] == row.tokens.tolist()
+        assert [*batch.positions[b, seen], *batch.positions[b, own]] == list(range(len(row)))
+        for name in ("action_mask", "sampler_logp", "version", "temperature"):
+            assert getattr(batch, name)[b, own].tolist() == getattr(row, name)[shared:].tolist()
+    assert ((np.asarray(batch.segment_ids) > 0) == taken).all() and not np.asarray(batch.action_mask)[:, :stem].any()
+
+
+def test_a_branch_too_short_for_a_rows_own_tokens_is_refused():
+    rows = families([(5, [4, 6])])
+    assert pack_branches(rows, 4, 7, 2, 1).bins == 1
+    with pytest.raises(UserError, match="has 7 tokens of its own but a branch holds 6: raise bin_length"):
+        pack_branches(rows, 4, 6, 2, 1)
+
+
+@pytest.mark.parametrize(("stem", "branches"), [(3, 1), (8, 2), (12, 5)])
+def test_log_probs_in_branches_are_those_of_each_row_alone(stem: int, branches: int):
+    rows = families([(9, [3, 1, 4]), (1, [5]), (6, [2, 2]), (12, [4])])
+    layout = pack_branches(rows, stem, 14, branches, 1)
+    logp, entropy = map(np.asarray, logp_of(PARAMS, layout.batch(np.zeros((layout.bins, layout.length), np.float32))))
+    for i, row in enumerate(rows):
+        written = np.flatnonzero(row.action_mask)
+        at = layout.place(np.full(len(written), i), written)
+        expected_logp, expected_entropy = alone(row)
+        np.testing.assert_allclose(logp[at], expected_logp[written], atol=1e-5)
+        np.testing.assert_allclose(entropy[at], expected_entropy[written], atol=1e-5)
 
 
 def changed(batch: Batch, where: np.ndarray) -> Batch:

@@ -131,12 +131,15 @@ from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.topology import described_mesh
 
 with jax.set_mesh(described_mesh("v5e:2x2", MeshConfig(data=2, tensor=2))):
-    cases = [(512, 128, "bfloat16", 0, 0.0), (128, 64, "float32", 100, 20.0), (256, 256, "bfloat16", 64, 0.0)]
-    for length, size, dtype, window, cap in cases:
+    cases = [
+        (512, 128, "bfloat16", 0, 0.0, {}), (128, 64, "float32", 100, 20.0, {}), (256, 256, "bfloat16", 64, 0.0, {}),
+        (640, 128, "bfloat16", 300, 0.0, {"stem": 256, "branch": 128}),
+    ]
+    for length, size, dtype, window, cap, branches in cases:
         assert served_by("tpu", length, size, dtype, cap)[0] == "splash"
         query = jax.ShapeDtypeStruct((2, length, 2, 2, size), jnp.dtype(dtype))
         shared, ids = jax.ShapeDtypeStruct((2, length, 2, size), jnp.dtype(dtype)), jax.ShapeDtypeStruct((2, length), jnp.int32)
-        loss = lambda q, k, v, *ids: attend_rows(q, k, v, *ids, scale=0.1, window=window, cap=cap).astype(jnp.float32).sum()
+        loss = lambda q, k, v, *ids: attend_rows(q, k, v, *ids, scale=0.1, window=window, cap=cap, **branches).astype(jnp.float32).sum()
         compiled = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(query, shared, shared, ids, ids).compile()
         print(compiled.as_text().count("tpu_custom_call"))
 """

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import jax
 
 from agentrl_jax.algorithms.grpo import grpo
+from agentrl_jax.algorithms.policy_gradient import Sharing
 from agentrl_jax.compilations import compilations
 from agentrl_jax.launch.benches import play
 from agentrl_jax.launch.benches.rivals import Against, Found, compared, interleaved
@@ -29,7 +30,8 @@ class Agentic(Against, Serving, Shape):
     prompt: int = option(256, "Tokens before the first turn; TRL's follow from its template.", 2)
     new: int = option(19, "Tokens sampled a turn; TRL's follow from its tool's format.", 1)
     observation: int = option(21, "Tokens between two turns.", 1)
-    microbatch: int = option(8, "Rows of a microbatch; their gradients are summed before the one optimizer step.", 1)
+    microbatch: int = option(32, "Rows of a microbatch; their gradients are summed before the one optimizer step.", 1)
+    shared: int = option(1, "1: the update computes a group's prompt once; 0: for each of its rows.", 0)
     workers: int = option(0, "Environment processes; 0: this one.", 0)
     scripts: ClassVar = {"tunix": ("tunix_agentic.py",), "trl": ("trl_grpo.py", "--mode=env")}
 
@@ -62,7 +64,11 @@ class Ours:
         length = play.positions(s.turns, s.prompt, s.new, s.observation)
         mesh = make_mesh(MeshConfig(data=s.devices), jax.devices()[: s.devices])
         # As TRL does it: one gradient over all rows, one optimizer step.
-        self._algorithm = grpo(optimizer=AdamWConfig(1e-5), bin_length=length, microbatch=s.microbatch).build(policy, mesh, 10**6)
+        bins: dict[str, Any] = {"bin_length": length, "microbatch": s.microbatch}
+        if s.shared:
+            prompt = s.prompt - 1  # but for its last token, which each row has to predict its first action from
+            bins = {"bin_length": length - prompt, "sharing": Sharing(prompt, s.group), "microbatch": max(1, s.microbatch // s.group)}
+        self._algorithm = grpo(optimizer=AdamWConfig(1e-5), **bins).build(policy, mesh, 10**6)
         self._state = self._algorithm.init(jax.random.key(1), params)
         self._engine = s.engine(policy, params, episodes, length)
         self.runtime = Runtime({"policy": self._engine}, {"policy": agent}, make_workers(s.workers))

@@ -12,14 +12,14 @@ from hand_made import Averaging, TurnShape, grown_groups, mesh_of, minute_policy
 from jax import Array
 
 from agentrl_jax.algorithms.grpo import dr_grpo, grpo
-from agentrl_jax.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig
+from agentrl_jax.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig, Sharing
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Inputs, Policy
 from agentrl_jax.rows import Collated, collate, rows_of
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.trajectories import Call, Group
+from agentrl_jax.trajectories import Call, Group, Trajectory
 from agentrl_jax.workers import InProcess
 
 POLICY = Averaging()
@@ -32,6 +32,11 @@ SHAPES: list[list[list[TurnShape]]] = [
     [[(2, 2, False, 1.0)], [(2, 3, False, 1.0)]],  # all equal: no signal
     [[(4, 3, False, -1.0)], [(4, 2, False, 0.5), (1, 1, False, 0.5), (1, 4, False, 0.0)]],
     [[(2, 3, False, 2.0)]],
+]
+LONG_PROMPTS: list[list[list[TurnShape]]] = [
+    [[(9, 2, False, 1.0), (2, 3, False, 0.0)], [(9, 4, False, 0.0)], [(9, 1, False, 0.0), (2, 2, True, 2.0)], [(9, 3, False, 0.5)]],
+    [[(5, 3, False, -1.0)], [(5, 2, False, 0.5), (1, 1, False, 0.5), (1, 4, False, 0.0)]],
+    [[(1, 2, False, -1.0)], [(1, 2, False, 0.5)]],
 ]
 GROUPS = sampled_by(POLICY, PARAMS, grown_groups(SHAPES, seed=3), gap=0.2)
 
@@ -162,6 +167,52 @@ def twice(algorithm: PolicyGradient, runtime: Runtime) -> Any:
 def test_microbatches_and_bins_change_nothing(runtime: Runtime, twice: Any, bin_length: int, microbatch: int):
     algorithm = build(grpo(optimizer=ADAM, bin_length=bin_length, microbatch=microbatch))
     close(steps(algorithm, runtime, [GROUPS, GROUPS])[0], twice, 1e-5)
+
+
+def same_prompts(groups: Sequence[Group]) -> list[Group]:
+    """The groups with every first prompt of a group that of its first member."""
+    out = []
+    for group in groups:
+        opening = group.trajectories[0].turns[0].calls[0].prompt
+
+        def opened(trajectory: Trajectory, opening: np.ndarray = opening) -> Trajectory:
+            turns, n = [], len(trajectory.turns[0].calls[0].prompt)
+            for turn in trajectory.turns:
+                (call,) = turn.calls
+                rewritten = turns and not call.extends(trajectory.turns[len(turns) - 1].calls[0])
+                prompt = call.prompt if rewritten else np.concatenate([opening, call.prompt[n:]])
+                turns.append(dataclasses.replace(turn, calls=(dataclasses.replace(call, prompt=prompt),)))
+                if rewritten:
+                    n, opening = 0, opening[:0]
+            return trajectory.replace(turns=tuple(turns))
+
+        out.append(dataclasses.replace(group, trajectories=tuple(map(opened, group.trajectories))))
+    return out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+def test_shared_prompts_change_nothing(runtime: Runtime, beta: float):
+    policy = minute_policy()
+    params = policy.init(jax.random.key(0))
+    groups = sampled_by(policy, params, same_prompts(grown_groups(LONG_PROMPTS, seed=5)), gap=0.1)
+
+    def trained(**fields: Any) -> tuple[Any, list]:
+        return steps(build(grpo(optimizer=ADAM, kl_coefficient=beta, **fields), policy), runtime, [groups, groups], params)
+
+    want, plain = trained(bin_length=32, microbatch=2)
+    for prompt, rows, microbatch in ((8, 4, 2), (3, 2, 1), (20, 3, 32)):
+        got, shared = trained(bin_length=24, sharing=Sharing(prompt, rows), microbatch=microbatch)
+        close(want, got, 1e-5)
+        for a, b in zip(plain, shared):
+            assert fetch_metrics(a["device"][0]) == pytest.approx(fetch_metrics(b["device"][0]), abs=1e-5)
+
+
+def test_a_policy_that_knows_no_branches_shares_no_prompts():
+    with pytest.raises(UserError, match="Averaging takes no rows with branches"):
+        build(grpo(sharing=Sharing(8)))
+    with pytest.raises(UserError, match="shared by at least 1 row"):
+        build(grpo(sharing=Sharing(8, 0)), minute_policy())
 
 
 def test_splitting_trajectories_into_rows_of_the_same_context_changes_nothing(

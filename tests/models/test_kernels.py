@@ -66,6 +66,13 @@ def value_and_gradients(attend: Callable[..., Array], arrays: tuple[Array, ...],
     return y, gradients
 
 
+def own(kernel: Callable[..., Array]) -> Callable[..., Array]:
+    """A kernel with the queries' own keys."""
+    return lambda query, key, value, positions, segments, **options: kernel(
+        query, key, value, positions, segments, positions, segments, **options
+    )
+
+
 def close(a: Any, b: Any, atol: float) -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(np.float32(x), np.float32(y), atol=atol, rtol=0), a, b)
 
@@ -83,15 +90,15 @@ def test_the_plain_path_is_a_loop_over_queries(options: dict):
 @pytest.mark.parametrize("blocks", [3, 1000])
 @pytest.mark.parametrize("options", [OPTIONS["causal"], OPTIONS["both"]], ids=["causal", "both"])
 def test_blocks_of_queries_change_neither_output_nor_gradient(monkeypatch: pytest.MonkeyPatch, blocks: int, options: dict):
-    want = value_and_gradients(plain_rows, SMALL, **options)
+    want = value_and_gradients(own(plain_rows), SMALL, **options)
     monkeypatch.setattr(kernels, "SCORES_AT_ONCE", 2 * 6 * 16 * 16 // blocks)
-    close(value_and_gradients(plain_rows, SMALL, **options), want, 1e-5)
+    close(value_and_gradients(own(plain_rows), SMALL, **options), want, 1e-5)
 
 
 def test_long_rows_have_no_array_of_all_scores(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kernels, "SCORES_AT_ONCE", 2 * 6 * 16 * 4)
-    text = str(jax.make_jaxpr(jax.grad(lambda q: plain_rows(q, *SMALL[1:], scale=SCALE).sum()))(SMALL[0]))
-    assert "f32[2,2,3,4,16]" in text and "2,3,16,16]" not in text and "16,16]" not in text
+    text = str(jax.make_jaxpr(jax.grad(lambda q: own(plain_rows)(q, *SMALL[1:], scale=SCALE).sum()))(SMALL[0]))
+    assert "f32[2,2,12,16]" in text and "2,48,16]" not in text and "16,16]" not in text
 
 
 LARGE = rows([[100, 3, 230], [384]], 384, shared=2, group=2, size=64)  # three blocks of queries and of keys
@@ -102,14 +109,72 @@ WIDE = {"causal": {}, "window": {"window": 70}, "cap": {"cap": 1.5}, "both": {"w
     "options", [WIDE["both"], *(pytest.param(WIDE[name], marks=pytest.mark.slow) for name in ("causal", "window", "cap"))]
 )
 def test_splash_attention_equals_the_plain_path(options: dict):
-    got = value_and_gradients(functools.partial(splash_rows, interpret=True), LARGE, **options)
-    close(got, value_and_gradients(plain_rows, LARGE, **options), 2e-5)
+    got = value_and_gradients(own(functools.partial(splash_rows, interpret=True)), LARGE, **options)
+    close(got, value_and_gradients(own(plain_rows), LARGE, **options), 2e-5)
 
 
 @pytest.mark.parametrize("options", [OPTIONS["causal"], OPTIONS["window"]], ids=["causal", "window"])
 def test_the_arguments_of_cudnn_attention_mean_what_ours_mean(options: dict):
-    got = value_and_gradients(functools.partial(cudnn_rows, implementation="xla"), SMALL, **options)
-    close(got, value_and_gradients(plain_rows, SMALL, **options), 1e-5)
+    got = value_and_gradients(own(functools.partial(cudnn_rows, implementation="xla")), SMALL, **options)
+    close(got, value_and_gradients(own(plain_rows), SMALL, **options), 1e-5)
+
+
+def branched(own: list[list[int]], stems: list[int], stem: int, branch: int, **options: Any) -> tuple[tuple, tuple]:
+    """Rows of a stem and branches with so many tokens of their own, and the same with the stem before each of them."""
+    apart = rows([[a + b] for a, parts in zip(stems, own) for b in parts], stem + branch, **options)
+    together = []
+    for x in apart:
+        bins, start = [], 0
+        for a, parts in zip(stems, own):
+            whole = x[start : start + len(parts)]
+            first = jnp.concatenate([jnp.zeros_like(whole[0, : stem - a]), whole[0, :a]])
+            bins.append(jnp.concatenate([first, *(row[a : a + branch] for row in whole)]))
+            start += len(parts)
+        together.append(jnp.stack(bins))
+    return tuple(together), apart
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_branch_sees_its_stem_and_itself(options: dict):
+    stems, own, stem, branch = [6, 3, 0], [[4, 1], [2, 4], [4, 3]], 6, 4
+    (query, key, value, positions, segments), apart = branched(own, stems, stem, branch)
+    # The stem of a row alone is that of each: make it the first one's everywhere.
+    whole, n = [np.array(x) for x in apart], 0
+    for a, parts in zip(stems, own):
+        for x in whole[:3]:
+            x[n : n + len(parts), :a] = x[n, :a]
+        n += len(parts)
+    want = loop(tuple(whole), **options)
+    got = np.asarray(attend_rows(query, key, value, positions, segments, scale=SCALE, stem=stem, branch=branch, **options))
+    n = 0
+    for b, (a, parts) in enumerate(zip(stems, own)):
+        close(got[b, stem - a : stem], want[n, :a], 1e-5)
+        for i, length in enumerate(parts):
+            close(got[b, stem + i * branch : stem + i * branch + length], want[n + i, a : a + length], 1e-5)
+        n += len(parts)
+
+
+def kernel_on_branches(monkeypatch: pytest.MonkeyPatch, kernel: Callable[..., Array], arrays: tuple, options: dict) -> tuple[Any, Any]:
+    """Value and gradients by a kernel that stands in for this platform's, and by the plain path."""
+    want = value_and_gradients(attend_rows, arrays, **options)
+    monkeypatch.setitem(kernels.KERNELS, "cpu", kernel)
+    return value_and_gradients(attend_rows, arrays, **options), want
+
+
+@pytest.mark.parametrize("options", [WIDE["both"], pytest.param(WIDE["causal"], marks=pytest.mark.slow)])
+def test_splash_attention_serves_branches(monkeypatch: pytest.MonkeyPatch, options: dict):
+    arrays, _ = branched([[100, 128], [90, 1]], [256, 200], 256, 128, shared=2, group=2, size=64)
+    got, want = kernel_on_branches(
+        monkeypatch, functools.partial(splash_rows, interpret=True), arrays, {**options, "stem": 256, "branch": 128}
+    )
+    close(got, want, 2e-5)
+
+
+def test_cudnn_attention_serves_branches(monkeypatch: pytest.MonkeyPatch):
+    arrays, _ = branched([[4, 1], [2, 4]], [6, 3], 6, 4)
+    options = {"window": 5, "stem": 6, "branch": 4}
+    got, want = kernel_on_branches(monkeypatch, functools.partial(cudnn_rows, implementation="xla"), arrays, options)
+    close(got, want, 1e-5)
 
 
 def test_a_narrow_dtype_stays_and_is_near():
@@ -166,7 +231,7 @@ def test_a_refusal_is_reported_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logging, "warning", said.append)
     monkeypatch.setattr(kernels, "platform", lambda: "tpu")
     for _ in range(2):
-        close(attend_rows(*SMALL, scale=SCALE), plain_rows(*SMALL, scale=SCALE), 0)
+        close(attend_rows(*SMALL, scale=SCALE), own(plain_rows)(*SMALL, scale=SCALE), 0)
     assert said == ["attention on tpu takes the plain path: splash attention needs rows of a multiple of 128 tokens, not 16"]
 
 
