@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 from launching import ROOT
 
@@ -56,12 +57,40 @@ def test_a_notebook_is_kept_without_outputs_and_installs_first(path: Path):
     assert sum("parameters" in cell["metadata"].get("tags", ()) for cell in code) == 1
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("wheel", "address", "gpu", "wanted"),
+    [
+        (True, "", False, "agentrl_jax-0.1.0-py3-none-any.whl"),
+        (True, "git+https://host/one", True, "agentrl_jax-0.1.0-py3-none-any.whl[cuda]"),
+        (False, "git+https://host/one", False, "agentrl_jax @ git+https://host/one"),
+        (False, "git+https://host/one", True, "agentrl_jax[cuda] @ git+https://host/one"),
+        (False, "", False, "upload the wheel"),
+    ],
+)
+def test_the_first_cell_installs_what_fits_the_machine(
+    path: Path, wheel: bool, address: str, gpu: bool, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/nvidia-smi" if gpu else None)
+    monkeypatch.setenv("AGENTRL_SOURCE", address)
+    if wheel:
+        Path("agentrl_jax-0.1.0-py3-none-any.whl").touch()
+    cell = next(source(cell) for cell in read(path)["cells"] if cell["cell_type"] == "code")
+    told: list[str] = []
+    plain = cell.replace('%pip install --quiet "{requirement}"', "told.append(requirement)").replace("%matplotlib inline", "")
+    try:
+        exec(plain, {"told": told})
+    except AssertionError as error:
+        told.append(str(error))
+    assert len(told) == 1 and (told[0] == wanted or (wanted == "upload the wheel" and told[0].startswith(wanted)))
+
+
 def make_model(folder: Path) -> None:
     """A minute chat model."""
     config = DecoderConfig(layers=1, width=16, hidden=32, heads=2, kv_heads=1, head_size=8, max_positions=256)
     policy, tokenizer = config.build(272), byte_tokenizer(chat=True)
-    import jax
-
     save(folder, policy, policy.init(jax.random.key(3)))
     tokenizer.save_pretrained(folder)
 
