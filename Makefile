@@ -27,11 +27,13 @@ test: $(BIN)/.dev
 test-all: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
 
-# Against torch's transformers and peft, and compiled for TPUs that are not there.
+# Against torch's transformers and peft, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
+	$(BIN)/python -m pytest -q -rs tests/test_actors.py
+	$(BIN)/python -m pytest -q -rs -k actor tests/test_workers.py tests/test_faults.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

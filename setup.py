@@ -39,6 +39,8 @@ EXTRAS = {
         "build>=1.6,<2",
         "codespell>=2.4,<3",
         "hypothesis>=6.170,<7",
+        "ipykernel>=7.4,<8",
+        "nbclient>=0.11,<0.12",
         "pyright>=1.1.414,<1.2",
         "pytest>=9.2,<10",
         "pytest-xdist>=3.8,<4",
@@ -47,6 +49,7 @@ EXTRAS = {
     ],
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
+    "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
 }

@@ -28,7 +28,12 @@ class Panel:
 
 
 def draw(metrics_path: str | os.PathLike[str], out_png: str | os.PathLike[str], summaries: Sequence[Summary] | None = None) -> None:
-    """Draw the loss of imitation, and the mean return, win rate and entropy of reinforcement learning, 1200 x 800 pixels.
+    """Write the picture of `figure`, 1200 x 800 pixels."""
+    figure(metrics_path, summaries).savefig(out_png)
+
+
+def figure(metrics_path: str | os.PathLike[str], summaries: Sequence[Summary] | None = None) -> Any:
+    """The loss of imitation, and the mean return, win rate and entropy of reinforcement learning, as a figure that notebooks show.
 
     A phase that plays no episodes counts as imitation. What was not recorded is not drawn. Raises UserError where the file
     cannot be read.
@@ -36,17 +41,17 @@ def draw(metrics_path: str | os.PathLike[str], out_png: str | os.PathLike[str], 
     from matplotlib.figure import Figure  # without pyplot there is no window and no global state: always the Agg backend
 
     panels = _panels([line for _, line in journal.lines_of(metrics_path)], summaries or ())
-    figure = Figure(figsize=(12, 8), dpi=100, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr]
+    picture = Figure(figsize=(12, 8), dpi=100, layout="constrained")
+    picture.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr]
     if not panels:
-        figure.text(0.5, 0.5, "No step has been recorded yet.", ha="center", va="center", fontsize=16)
+        picture.text(0.5, 0.5, "No step has been recorded yet.", ha="center", va="center", fontsize=16)
     columns = 1 if len(panels) == 1 else 2
     for i, panel in enumerate(panels):
-        _draw_panel(figure.add_subplot(-(-len(panels) // columns), columns, i + 1), panel)
+        _draw_panel(picture.add_subplot(-(-len(panels) // columns), columns, i + 1), panel)
     caption = ["light: single steps", "dark: running mean"] if any(len(panel.steps) for panel in panels) else []
     caption += ["dashed: mean over the episodes of the evaluation"] if any(panel.players for panel in panels) else []
-    figure.supxlabel("     ".join(caption), fontsize=11, color="#555555")
-    figure.savefig(out_png)
+    picture.supxlabel("     ".join(caption), fontsize=11, color="#555555")
+    return picture
 
 
 def _panels(lines: Sequence[dict[str, Any]], summaries: Sequence[Summary]) -> list[Panel]:

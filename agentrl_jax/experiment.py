@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from agentrl_jax.actors import ClusterConfig
 from agentrl_jax.algorithm import AlgorithmConfig
 from agentrl_jax.context import ContextManager
 from agentrl_jax.data import DemonstrationFeed
@@ -39,11 +40,12 @@ class PolicyConfig(Protocol):
 class EnvironmentConfig:
     name: str = "agentrl_jax.envs:agentrl/Wordle-v0"  # a Gymnasium id, with the module that registers it
     options: dict[str, Any] = field(default_factory=dict)  # of its constructor
-    workers: int = 1  # processes or threads; 0: this process, without either
+    workers: int = 1  # processes (on a cluster, of each actor) or threads; 0: this process, without either
     threads: bool = False  # workers are threads of this process: for worlds that wait for something outside, one call each at a time
     interpreter: str = ""  # of worker processes: a python that has this package, JAX not needed; empty: this one
     memory_mb: int = 0  # that a worker process may address; 0: no bound
     reply_mb: int = 64  # the longest answer of a world
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)  # worker processes on the nodes of a Ray cluster; off unless set
     retries: int = 2  # fresh worlds for an episode whose world failed
     deadlines: Deadlines = field(default_factory=Deadlines)
 

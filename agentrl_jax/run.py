@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from transformers import AutoTokenizer
 
 from agentrl_jax import configfile, data, journal
+from agentrl_jax.actors import Actors
 from agentrl_jax.checkpoint import load_params
 from agentrl_jax.engine import Engine
 from agentrl_jax.environment import make
@@ -49,10 +50,14 @@ def make_workers(environment: EnvironmentConfig) -> Workers:
         raise UserError(f"{where}.threads needs {where}.workers, the number of threads, to be at least 1")
     if (e.threads or not e.workers) and (e.interpreter or e.memory_mb):
         raise UserError(f"{where}.interpreter and memory_mb are for worker processes: set workers to at least 1 and threads to False")
-    largest = e.reply_mb * 2**20
+    if e.cluster.actors and (e.threads or not e.workers):
+        raise UserError(f"{where}.cluster is for worker processes: set workers to at least 1 and threads to False")
+    largest, memory = e.reply_mb * 2**20, e.memory_mb * 2**20
+    if e.cluster.actors:
+        return Actors(e.cluster, e.workers, e.interpreter, memory, largest)
     if e.threads:
         return Threads(e.workers, largest)
-    return Processes(e.workers, e.interpreter, e.memory_mb * 2**20, largest) if e.workers else InProcess(largest)
+    return Processes(e.workers, e.interpreter, memory, largest) if e.workers else InProcess(largest)
 
 
 def make_runtime(

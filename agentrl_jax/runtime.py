@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -75,7 +76,7 @@ class Runtime:
         self._scripted_places = asyncio.Semaphore(256)
         self._watchdog: Watchdog | None = None
         try:
-            self._loop.run_until_complete(workers.start())
+            _finish(self._loop, workers.start())
         except BaseException:
             self.close()
             raise
@@ -93,7 +94,7 @@ class Runtime:
         async def wait() -> T:
             return await work
 
-        return self._loop.run_until_complete(wait())
+        return _finish(self._loop, wait())
 
     def collect(self, strategy: Strategy, tasks: Sequence[Task], key: Key, hosts: Hosts | None = None) -> list[Group]:
         """The groups of this process's tasks, played side by side, in their order; `key` is (run, step).
@@ -175,8 +176,8 @@ class Runtime:
         for engine in self.engines.values():
             engine.close()
         if not self._loop.is_closed():
-            self._loop.run_until_complete(self._stop(asyncio.all_tasks(self._loop)))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            _finish(self._loop, self._stop(asyncio.all_tasks(self._loop)))
+            _finish(self._loop, self._loop.shutdown_asyncgens())
             self._loop.close()
 
     async def _stop(self, unfinished: set[asyncio.Task[Any]]) -> None:
@@ -191,6 +192,21 @@ class Runtime:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _finish(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns; where this thread runs a loop already, as a notebook's does, another one waits for it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop.run_until_complete(work)
+    with ThreadPoolExecutor(1) as beside:
+        future = beside.submit(loop.run_until_complete, work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(loop.stop)
+            raise
 
 
 async def _together(work: Sequence[Awaitable[T]]) -> list[T]:

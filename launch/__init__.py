@@ -1,1 +1,1 @@
-"""Commands: they parse arguments and make one call."""
+"""Commands and launchers: they parse arguments and make one call."""

@@ -9,7 +9,23 @@ from jaxtyping import install_import_hook
 
 install_import_hook("agentrl_jax", "beartype.beartype")
 
+from collections.abc import Iterator  # noqa: E402
+from typing import Any  # noqa: E402
+
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[Any]:
+    """A Ray cluster of this machine for all tests that need one; they are skipped where Ray is not installed."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed: make test-extras does it")
+    ray.init(
+        address="local", num_cpus=8, num_gpus=0, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False,
+        logging_level="error",
+    )  # fmt: skip
+    yield ray
+    ray.shutdown()

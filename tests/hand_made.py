@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -207,12 +208,14 @@ def counted_compilations() -> Iterator[list[str]]:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Whether there is such a process; one that has ended and that nobody has asked for yet is none."""
     try:
         os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    return True
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()
 
 
 class ScriptedEngine:

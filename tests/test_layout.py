@@ -109,12 +109,19 @@ def test_a_package_resolves_its_own_relative_imports():
     assert offences("from .lmrl import maze\nfrom .. import models", "agentrl_jax.envs", is_package=True) == {"agentrl_jax.models"}
 
 
-@pytest.mark.parametrize("name", [PACKAGE, f"{PACKAGE}.envs", f"{PACKAGE}.worker", f"{PACKAGE}.environment", f"{PACKAGE}.messages"])
+@pytest.mark.parametrize(
+    "name", [PACKAGE, f"{PACKAGE}.envs", f"{PACKAGE}.worker", f"{PACKAGE}.actors", f"{PACKAGE}.environment", f"{PACKAGE}.messages"]
+)
 def test_a_worker_never_loads_jax(name: str):
     heavy = "{'jax', 'jaxlib', 'flax', 'optax', 'transformers', 'torch', 'orbax'}"
     code = f"import sys, {name}; print(sorted({heavy} & {{m.split('.')[0] for m in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_ray_is_not_imported_before_it_is_asked_for():
+    code = "import sys, agentrl_jax.run, agentrl_jax.actors\nassert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_making_and_playing_a_world_does_not_load_jax_either():

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from hand_made import ScriptedEngine, alive
 
 import agentrl_jax.envs  # noqa: F401
+from agentrl_jax.actors import Actors, ClusterConfig
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.episodes import Agent
@@ -49,10 +51,19 @@ def runtime() -> Iterator[Runtime]:
         yield runtime
 
 
-@pytest.fixture(params=["in process", "threads", "processes"])
+@pytest.fixture(scope="module")
+def far(ray_here: Any) -> Iterator[Runtime]:
+    """One worker process of a Ray actor, no second try."""
+    with Runtime({}, {}, Actors(ClusterConfig(actors=1)), retries=0) as runtime:
+        yield runtime
+
+
+@pytest.fixture(params=["in process", "threads", "processes", pytest.param("actors", marks=pytest.mark.slow)])
 def anywhere(request: pytest.FixtureRequest, runtime: Runtime) -> Iterator[Runtime]:
     if request.param == "processes":
         yield runtime
+    elif request.param == "actors":
+        yield request.getfixturevalue("far")
     else:
         with Runtime({}, {}, InProcess() if request.param == "in process" else Threads(1), retries=0) as local:
             yield local
@@ -304,7 +315,7 @@ def test_workers_need_a_process():
 
 
 def test_every_pool_is_workers():
-    assert all(isinstance(pool, Workers) for pool in (InProcess(), Threads(1), Processes(1)))
+    assert all(isinstance(pool, Workers) for pool in (InProcess(), Threads(1), Processes(1), Actors(ClusterConfig(actors=1))))
 
 
 def test_a_registered_name_says_where_it_can_be_imported_from():
@@ -315,3 +326,28 @@ def test_a_registered_name_says_where_it_can_be_imported_from():
 
 def test_a_name_registered_here_can_be_made_in_a_worker(runtime: Runtime):
     assert len(play(runtime, Task("Naughty-v0", 0))) == 4
+
+
+def test_a_runtime_works_where_a_loop_runs_already_as_in_a_notebook():
+    async def cell() -> float:
+        with Runtime({}, {}, Processes(1)) as inner:
+            (group,) = inner.collect(Scripted("random"), [naughty_task("")], (0, 0))
+        return group.trajectories[0].total_reward
+
+    assert asyncio.run(cell()) == 3.0
+
+
+def test_an_interrupted_cell_of_a_notebook_leaves_nothing_behind():
+    async def cell() -> list[int]:
+        inner = Runtime({}, {}, Processes(1))
+        before = pids(inner)
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            inner.collect(Scripted("random"), [naughty_task("sleep")], (0, 0))
+        inner.close()
+        return before
+
+    loop = asyncio.new_event_loop()  # not asyncio.run, which has a handler of its own for Ctrl-C
+    (before,) = loop.run_until_complete(cell())
+    loop.close()
+    assert not alive(before)

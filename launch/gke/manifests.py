@@ -7,7 +7,7 @@ from typing import Any
 
 Manifest = dict[str, Any]
 FILES, RUNS = "/agentrl", "/runs"  # where a pod finds the config, and what outlives it
-USER_ERROR = 2  # the exit code of a run that no restart would mend
+GRACE = 120  # seconds that a run gets to save itself when its pod must go
 
 
 @dataclass(frozen=True)
@@ -64,25 +64,23 @@ def pod(name: str, image: str, command: Sequence[str], secrets: dict[str, str], 
         "resources": {"limits": hardware.takes}, "volumeMounts": mounts,
     }  # fmt: skip
     return {
-        "restartPolicy": "Never", **({"serviceAccountName": account} if account else {}), "nodeSelector": hardware.labels,
-        "containers": [container], "volumes": volumes,
+        "restartPolicy": "Never", "terminationGracePeriodSeconds": GRACE, "nodeSelector": hardware.labels,
+        **({"serviceAccountName": account} if account else {}), "containers": [container], "volumes": volumes,
     }  # fmt: skip
 
 
 def job_set(name: str, spec: Manifest, hardware: Hardware, restarts: int) -> Manifest:
-    """All processes start together; a lost one restarts all, a wrong config ends all."""
-    wrong = {"action": "FailJob", "onExitCodes": {"containerName": "train", "operator": "In", "values": [USER_ERROR]}}
+    """All processes start together, and together again when one is lost."""
     job = {
         "parallelism": hardware.pods, "completions": hardware.pods, "completionMode": "Indexed", "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [wrong]}, "template": {"spec": spec},
+        "template": {"spec": spec},
     }  # fmt: skip
     pools = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}}
-    failure = {"maxRestarts": restarts, "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}]}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
         "metadata": {"name": name, **(pools if hardware.one_pool_each else {})},
         "spec": {
-            "failurePolicy": failure, "network": {"enableDNSHostnames": True},
+            "failurePolicy": {"maxRestarts": restarts}, "network": {"enableDNSHostnames": True},
             "replicatedJobs": [{"name": "slice", "replicas": hardware.slices, "template": {"spec": job}}],
         },
     }  # fmt: skip

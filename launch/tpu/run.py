@@ -125,9 +125,10 @@ class TpuRun(Training):
                     raise
                 states = {}
             failed = [f"worker {worker} {word}" for worker, word in sorted(states.items()) if word not in ("running", "finished")]
-            if failed and self._nodes.state() not in READY:
-                raise ToolFailed(f"{self.name} is gone", "")
             if failed:
+                time.sleep(self.pause)  # a machine that is taken away has its run stopped before it says so
+                if self._nodes.state() not in READY:
+                    raise ToolFailed(f"{self.name} is gone", "")
                 self.stop()
                 raise UserError(f"{'; '.join(failed)}; the others were stopped. Its last words are above, agentrl-tpu log shows more")
             if states and set(states.values()) == {"finished"}:

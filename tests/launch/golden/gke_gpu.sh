@@ -56,10 +56,6 @@ metadata:
 spec:
   failurePolicy:
     maxRestarts: 20
-    rules:
-    - action: FailJobSet
-      onJobFailureReasons:
-      - PodFailurePolicy
   network:
     enableDNSHostnames: true
   replicatedJobs:
@@ -71,20 +67,13 @@ spec:
         completions: 2
         completionMode: Indexed
         backoffLimit: 0
-        podFailurePolicy:
-          rules:
-          - action: FailJob
-            onExitCodes:
-              containerName: train
-              operator: In
-              values:
-              - 2
         template:
           spec:
             restartPolicy: Never
-            serviceAccountName: maze
+            terminationGracePeriodSeconds: 120
             nodeSelector:
               cloud.google.com/gke-accelerator: nvidia-h100-80gb
+            serviceAccountName: maze
             containers:
             - name: train
               image: docker.io/me/agentrl@sha256:1

@@ -20,10 +20,6 @@ metadata:
 spec:
   failurePolicy:
     maxRestarts: 20
-    rules:
-    - action: FailJobSet
-      onJobFailureReasons:
-      - PodFailurePolicy
   network:
     enableDNSHostnames: true
   replicatedJobs:
@@ -35,17 +31,10 @@ spec:
         completions: 4
         completionMode: Indexed
         backoffLimit: 0
-        podFailurePolicy:
-          rules:
-          - action: FailJob
-            onExitCodes:
-              containerName: train
-              operator: In
-              values:
-              - 2
         template:
           spec:
             restartPolicy: Never
+            terminationGracePeriodSeconds: 120
             nodeSelector:
               cloud.google.com/gke-tpu-accelerator: tpu-v5-lite-podslice
               cloud.google.com/gke-tpu-topology: 4x4
