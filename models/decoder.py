@@ -16,7 +16,7 @@ from agentrl_jax.models.described import axis_names, unboxed
 from agentrl_jax.models.experts import Experts, ExpertsConfig
 from agentrl_jax.models.kernels import ATTENDED
 from agentrl_jax.models.layers import DTYPES, Activation, GatedMLP, RMSNorm, capped, fan_in, lookup, silu, weight
-from agentrl_jax.models.rope import Rope, rotation
+from agentrl_jax.models.rope import Rope, rotation, rotation_below
 from agentrl_jax.policy import Cache, Inputs, Output, Params, Policy
 from agentrl_jax.sharding import constrain, is_names, platform
 
@@ -226,6 +226,12 @@ def look(config: DecoderConfig, inputs: Inputs, window: int, rope: Rope) -> View
     )  # fmt: skip
 
 
+def cached_look(config: DecoderConfig, inputs: Inputs, size: int, window: int, rope: Rope, slots: Int[Array, "B T"], span: int) -> View:
+    """What such layers see of a cache of `size` slots, of which the tokens take `slots` and the first `span` may be seen."""
+    cos, sin = rotation_below(size, jnp.asarray(inputs.positions), config.head_size, rope)
+    return dataclasses.replace(look(config, inputs, window, rope), cos=cos, sin=sin, slots=slots, span=span)
+
+
 def embed(config: DecoderConfig, table: Float[Array, "V D"], inputs: Inputs) -> Float[Array, "B T D"]:
     """Token embeddings, with those that came from elsewhere (images) in their place."""
     x = lookup(table, jnp.asarray(inputs.tokens)).astype(config.compute_dtype)
@@ -329,7 +335,7 @@ class Decoder:
         size = cache.keys[0].shape[2]
         slots = cache_slots(jnp.asarray(inputs.positions), jnp.asarray(inputs.segment_ids), size)
         different, kind_of = kinds(c)
-        views = tuple(dataclasses.replace(look(c, inputs, *kind), slots=slots, span=cache.span or size) for kind in different)
+        views = tuple(cached_look(c, inputs, size, *kind, slots, cache.span or size) for kind in different)
         sparse = [run.sparse for run in runs(c) for _ in range(run.layers)]
         x, written = embed(c, params["embedding"], inputs), []
         for i, (layer, *old) in enumerate(zip(params["layers"], cache.keys, cache.values)):

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -86,6 +87,21 @@ def rotation(positions: Int[Array, "B T"], head_size: int, rope: Rope) -> tuple[
     frequencies, scale = rope.frequencies(head_size)
     angles = positions[:, :, None, None].astype(jnp.float32) * frequencies[None, None, None, :]
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
+
+
+def rotation_below(
+    size: int, positions: Int[Array, "B T"], head_size: int, rope: Rope
+) -> tuple[Float[Array, "B T 1 half"], Float[Array, "B T 1 half"]]:
+    """`rotation` for positions below `size`; on a CPU from a table, or each cosine would be computed anew for every head of every layer."""
+
+    def looked_up(positions: Array) -> tuple[Array, Array]:
+        frequencies, scale = rope.frequencies(head_size)
+        angles = np.arange(size, dtype=np.float32)[:, None] * frequencies
+        tables = [jnp.asarray(part(angles) * np.float32(scale)) for part in (np.cos, np.sin)]
+        cos, sin = (jnp.take(table, positions, axis=0, mode="clip")[:, :, None] for table in tables)
+        return cos, sin
+
+    return jax.lax.platform_dependent(positions, cpu=looked_up, default=lambda positions: rotation(positions, head_size, rope))
 
 
 def rotate(x: Float[Array, "B T N H"], cos: Float[Array, "B T 1 half"], sin: Float[Array, "B T 1 half"]) -> Float[Array, "B T N H"]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl_jax.models.decoder import DecoderConfig
+from agentrl_jax.models.rope import Llama3Rope, Rope, YarnRope, rotation, rotation_below
 from agentrl_jax.policy import Inputs
 
 VOCAB = 17
@@ -43,6 +44,14 @@ def forward(name):
         return decoder.logits(unstacked, output.hidden), output.cache
 
     return jax.jit(run)
+
+
+@pytest.mark.parametrize("rope", [Rope(), Rope(theta=1e6), YarnRope(factor=4.0), Llama3Rope()])
+def test_rotations_from_a_table_are_those_of_the_learner(rope):
+    positions = jnp.asarray(np.random.default_rng(0).integers(0, 32_768, (3, 50)), jnp.int32)
+    found = jax.jit(lambda positions: rotation_below(32_768, positions, 64, rope))(positions)
+    for table, computed in zip(found, rotation(positions, 64, rope)):
+        np.testing.assert_allclose(table, computed, atol=2e-7)
 
 
 @EVERY
