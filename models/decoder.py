@@ -24,8 +24,7 @@ from agentrl_jax.sharding import constrain, is_names, platform
 # to recompute than to store and load (a fifth of the step on a CPU).
 KEPT = ("query", "key", "value", ATTENDED, "gate", "up")
 
-# The head of unstacked weights on a CPU, [D, V]: a product with it is five times as fast as with a table [V, D], which would be
-# turned at every step.
+# The head of unstacked weights on a CPU, [D, V]: a product of few rows with a table [V, D] would turn the table anew at every step.
 READOUT = "readout"
 
 
