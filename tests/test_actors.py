@@ -57,12 +57,9 @@ class Nodes:
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
-    pytest.importorskip("ray", reason="Ray is not installed: make test-extras does it")
-    import ray
-    from ray.cluster_utils import Cluster
-
+    ray = pytest.importorskip("ray", reason="Ray is not installed: make test-extras does it")
     ray.shutdown()
-    cluster = Cluster()
+    cluster = pytest.importorskip("ray.cluster_utils").Cluster()
     yield Nodes(cluster)
     ray.shutdown()
     cluster.shutdown()
