@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from agentrl_jax.errors import UserError
@@ -13,10 +14,11 @@ from agentrl_jax.policy import Params
 
 def _plain(state: TrainState) -> dict[str, Any]:
     """The state as a dict of ordinary arrays: random keys are saved as their data."""
-    return {
-        "step": state.step, "params": state.params, "opt_state": state.opt_state, "extra": state.extra,
-        "key": jax.random.key_data(state.key),
-    }  # fmt: skip
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, vars(state))
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _check_shapes(folder: Path, like: Any, part: str | None = None) -> None:
@@ -60,15 +62,8 @@ class Keeper:
         assert step is not None
         _check_shapes(self._folder / str(step) / "state", abstract)
         items = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore()))
-        tree = items["state"]
-        state = TrainState(
-            step=tree["step"],
-            params=tree["params"],
-            opt_state=tree["opt_state"],
-            extra=tree["extra"],
-            key=jax.random.wrap_key_data(tree["key"]),
-        )
-        return state, items["host"]
+        whole = jax.tree.map(lambda like, x: jax.random.wrap_key_data(x) if _is_key(like) else x, vars(like), items["state"])
+        return TrainState(**whole), items["host"]
 
     def close(self) -> None:
         self._manager.close()

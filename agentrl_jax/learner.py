@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,21 @@ class TrainState:
     extra: Any = None
 
 
-# (log-prob [B, T], entropy [B, T], what the algorithm wraps the batch in) -> (loss per token, metrics per token)
-TokenLoss = Callable[[Array, Array, Any], tuple[Array, dict[str, Array]]]
+# (what was read [B, T] each, what the algorithm wraps the batch in) -> (loss per token, metrics per token)
+TokenLoss = Callable[..., tuple[Array, dict[str, Array]]]
+# (params, batch, key of dropout) -> (arrays [B, T], the forward pass's own losses)
+Read = Callable[[Params, Batch, Any], tuple[tuple[Array, ...], Array | None]]
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What a learner trains: weights with their axes, and which of them may change. Every `Policy` is one."""
+
+    def init(self, key: Key[Array, ""]) -> Params: ...
+
+    def axes(self) -> Any: ...
+
+    def trainable(self) -> Any: ...
 
 
 def token_logp(policy: Policy, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
@@ -44,6 +57,16 @@ def token_logp(policy: Policy, params: Params, batch: Batch) -> tuple[Float[Arra
     for one rematerialised chunk of tokens at a time, forward and backward.
     """
     return _logp_of(policy, params, batch, policy.apply(params, batch.inputs).hidden)
+
+
+def likelihoods(policy: Policy) -> Read:
+    """Log-probs and entropies of a policy, as `token_logp`."""
+
+    def read(params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Array | None]:
+        output = policy.apply(params, batch.inputs, key=key)
+        return _logp_of(policy, params, batch, output.hidden), output.aux
+
+    return read
 
 
 def _logp_of(policy: Policy, params: Params, batch: Batch, hidden: Float[Array, "B T D"]) -> tuple[Array, Array]:
@@ -102,18 +125,22 @@ def _in_chunks(fn: Callable[..., Any], vocab_size: int) -> Callable[..., Any]:
 
 
 class Learner:
-    """Compiles one gradient program and one optimizer program for a policy, a loss and a mesh.
+    """Compiles one gradient program and one optimizer program for a model, what is read of it, a loss and a mesh.
 
     Any number of microbatches of one shape add up to one optimizer step, so nothing recompiles when rows vary.
     """
 
-    def __init__(self, policy: Policy, tx: optax.GradientTransformation, loss: TokenLoss, mesh: Mesh) -> None:
+    def __init__(self, model: Model, tx: optax.GradientTransformation, loss: TokenLoss, mesh: Mesh, read: Read | None = None) -> None:
+        """Without `read` the model is a `Policy`, and the loss gets its log-probs and entropies."""
+        if read is None:
+            assert isinstance(model, Policy), f"say what is read of a {type(model).__name__}"
+            read = likelihoods(model)
         mesh = automatic(mesh)
-        self._policy, self._tx, self._loss, self._mesh = policy, tx, loss, mesh
+        self._model, self._tx, self._loss, self._mesh, self._read = model, tx, loss, mesh, read
         self._metrics: tuple[str, ...] = ()
-        shapes = jax.eval_shape(policy.init, jax.random.key(0))
-        self._weights = weight_shardings(mesh, policy.axes(), shapes)
-        self._trained = policy.trainable()
+        shapes = jax.eval_shape(model.init, jax.random.key(0))
+        self._weights = weight_shardings(mesh, model.axes(), shapes)
+        self._trained = model.trainable()
         chosen, everywhere = self._select(self._weights), replicated(mesh)
         self._moments = optax.tree_utils.tree_map_params(
             tx, lambda _, s: s, jax.eval_shape(tx.init, self._select(shapes)), chosen, transform_non_params=lambda _: everywhere
@@ -122,7 +149,7 @@ class Learner:
         self._accumulate = jax.jit(self._accumulate_fn, donate_argnums=(1, 2), out_shardings=(chosen, None))
         self._apply = jax.jit(self._apply_fn, donate_argnums=0)
         self._key = jax.jit(lambda key, step, i: jax.random.fold_in(jax.random.fold_in(key, step), i), out_shardings=everywhere)
-        self._score = jax.jit(lambda params, batch: token_logp(policy, params, batch), out_shardings=batch_sharding(mesh))
+        self._score = jax.jit(lambda params, batch: read(params, batch, None)[0], out_shardings=batch_sharding(mesh))
 
     def _select(self, tree: Any) -> Any:
         """A tree like the parameters, with None (no leaf) in place of each that is frozen."""
@@ -141,17 +168,13 @@ class Learner:
         """Gradient and metrics with those of a microbatch added; `share` is 1 / the number of microbatches, `key` drops out."""
 
         def objective(trained: Params) -> tuple[Array, dict[str, Array]]:
-            whole = _merged(trained, params)
-            output = self._policy.apply(whole, batch.batch.inputs, key=key)
-            logp, entropy = _logp_of(self._policy, whole, batch.batch, output.hidden)
-            loss, metrics = self._loss(logp, entropy, batch)
+            outputs, aux = self._read(_merged(trained, params), batch.batch, key)
+            loss, metrics = self._loss(*outputs, batch)
             mask = jnp.asarray(batch.batch.action_mask)
             total = jnp.sum(jnp.where(mask, jnp.asarray(batch.batch.weight) * loss, 0.0))
-            means = {name: jnp.sum(jnp.where(mask, value, 0.0)) for name, value in {**metrics, "entropy": entropy}.items()}
-            found = {"loss": total, "tokens": jnp.sum(mask.astype(jnp.float32)), **means}
-            if output.aux is None:
-                return total, found
-            return total + share * output.aux, {**found, "aux": share * output.aux}
+            sums = {name: jnp.sum(jnp.where(mask, value, 0.0)) for name, value in metrics.items()}
+            found = {"loss": total, "tokens": jnp.sum(mask.astype(jnp.float32)), **sums}
+            return (total, found) if aux is None else (total + share * aux, {**found, "aux": share * aux})
 
         (_, new), g = jax.value_and_grad(objective, has_aux=True)(self._select(params))
         gradient = jax.tree.map(jnp.add, gradient, g)
@@ -201,7 +224,7 @@ class Learner:
             return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
 
         def fresh(key: Array) -> TrainState:
-            params = self._policy.init(key)
+            params = self._model.init(key)
             return TrainState(step=jnp.int32(0), params=params, opt_state=self._tx.init(self._select(params)), key=key)
 
         everywhere, rows = replicated(self._mesh), batch_sharding(self._mesh)
@@ -225,8 +248,8 @@ class Learner:
         with jax.set_mesh(self._mesh):
             return gradient.lower(), optimizer.lower()
 
-    def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
-        """Log-probs and entropies of a packed batch, given this process's rows of it."""
+    def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], ...]:
+        """What is read of a packed batch, given this process's rows of it."""
         with jax.set_mesh(self._mesh):
             return self._score(params, self.share.put(batch, batch))
 
@@ -240,5 +263,5 @@ def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:
     """Device metrics as numbers: sums over tokens become means, `loss`, `aux` and `gradient_norm` stay."""
     host = {name: float(value) for name, value in jax.device_get(metrics).items()}
     tokens = max(1.0, host.pop("tokens"))
-    whole = ("loss", "aux", "gradient_norm")
+    whole = ("loss", "aux", "gradient_norm", "gradient_spike")
     return {name: value if name in whole else value / tokens for name, value in host.items()} | {"tokens": tokens}

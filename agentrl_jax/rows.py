@@ -89,6 +89,8 @@ class Evidence(Indices):
     token_ref_logp: np.ndarray | None = None
     token_value: np.ndarray | None = None  # the critic's, of the state that the token is written in
     token_entropy: np.ndarray | None = None  # of the distribution that it was drawn from
+    token_trust: np.ndarray | None = None  # weight for what sampler and learner disagree on, 1 where they agree
+    token_kept: np.ndarray | None = None  # bool: False where they disagree too much to learn from it
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,18 @@ def collate(groups: Sequence[Group]) -> Collated:
         np.asarray(turn_terminated, bool), np.asarray(trajectory_group, np.int64),
     )  # fmt: skip
     return Collated(rows, indices)
+
+
+def evidence_of(groups: Sequence[Group], collated: Collated) -> Evidence:
+    """The evidence of `collate(groups)` before any model has scored it; entropies are known where all calls recorded them."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories if trajectory.turns]
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    recorded = [call.entropy[len(call.sampling.forced) :] for turn in turns for call in turn.calls if call.entropy is not None]
+    entropy = np.concatenate(recorded) if recorded and len(recorded) == sum(len(turn.calls) for turn in turns) else None
+    return Evidence(
+        **vars(collated.indices), trajectories=trajectories, turns=turns, token_sampler_logp=collated.tokens("sampler_logp"),
+        token_entropy=entropy,
+    )  # fmt: skip
 
 
 def token_identity(groups: Sequence[Group], collated: Collated) -> float:

@@ -1,15 +1,21 @@
-"""Filters (slot F): (groups) -> groups. What is left is in its old order; what was dropped can be counted from the lengths."""
+"""Filters (slot F): (groups) -> groups. What is left is in its old order; what was dropped can be counted from the lengths.
+
+Most judge each group alone. Those that compare groups with each other are `Comparing`, so that several processes, each with some
+of the groups, can keep what one process with all of them would (`filtered`).
+"""
 
 import dataclasses
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from agentrl_jax.algorithms.facts import succeeded
 from agentrl_jax.algorithms.masks import Deviations, Quantiles
 from agentrl_jax.algorithms.quality import Fault
+from agentrl_jax.hosts import Hosts
 from agentrl_jax.trajectories import Group, Trajectory
 
 Score = Callable[[Trajectory], float]
@@ -72,8 +78,39 @@ class StdAbove:
         return [g for g in groups if (len(played(g)) == 1 and self.keep_alone) or _std(g, self.score, self.ddof) > self.threshold]
 
 
+class Comparing:
+    """A filter that compares groups: what it must know of each is plain JSON data, and the choice needs no more of the others."""
+
+    def facts(self, group: Group) -> Any:
+        """What the choice needs to know of a group."""
+        raise NotImplementedError
+
+    def choose(self, groups: Sequence[Group], own: Sequence[int], everyone: Sequence[Any]) -> list[Group | None]:
+        """What becomes of `groups`, of which the facts are `everyone`'s at `own`; None: dropped."""
+        raise NotImplementedError
+
+    def __call__(self, groups: Sequence[Group]) -> list[Group]:
+        chosen = self.choose(groups, range(len(groups)), [self.facts(group) for group in groups])
+        return [group for group in chosen if group is not None]
+
+
+def filtered(keep: Filter, hosts: Hosts, placed: Sequence[tuple[int, Group]]) -> list[tuple[int, Group]]:
+    """What a filter keeps of all processes' groups, given this one's with their places among all."""
+    if isinstance(keep, InTurn):
+        for each in keep.filters:
+            placed = filtered(each, hosts, placed)
+        return list(placed)
+    if not isinstance(keep, Comparing):  # each group for itself
+        return [(place, kept) for place, group in placed for kept in keep([group])]
+    said = hosts.gather("facts of a filter", [[place, keep.facts(group)] for place, group in placed])
+    everyone = sorted((place, fact) for part in said for place, fact in part)
+    rank = {place: i for i, (place, _) in enumerate(everyone)}
+    chosen = keep.choose([group for _, group in placed], [rank[place] for place, _ in placed], [fact for _, fact in everyone])
+    return [(place, group) for (place, _), group in zip(placed, chosen) if group is not None]
+
+
 @dataclass
-class TopStd:
+class TopStd(Comparing):
     """The `share` of groups whose scores' standard deviation is largest, rounded down, at least one; the earlier of equal ones.
 
     UFO .25 (arXiv 2507.14295), SPEAR .75 (2509.22601).
@@ -82,12 +119,13 @@ class TopStd:
     share: float
     score: Score = total_reward
 
-    def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        if not groups:
-            return []
-        std = np.array([_std(group, self.score, 1) for group in groups])
-        count = max(1, int(np.floor(self.share * len(groups) + 1e-9)))
-        return [groups[i] for i in sorted(np.argsort(-std, kind="stable")[:count].tolist())]
+    def facts(self, group: Group) -> float:
+        return _std(group, self.score, 1)
+
+    def choose(self, groups: Sequence[Group], own: Sequence[int], everyone: Sequence[float]) -> list[Group | None]:
+        count = max(1, int(np.floor(self.share * len(everyone) + 1e-9)))
+        best = set(np.argsort(-np.asarray(everyone, np.float64), kind="stable")[:count].tolist())
+        return [group if i in best else None for i, group in zip(own, groups)]
 
 
 @dataclass
@@ -152,7 +190,8 @@ class Quality:
     faults: Sequence[Fault]
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return _keeping(groups, lambda t: not any(fault(t) for fault in self.faults))
+        kept = (_keeping(group, lambda t: not any(fault(t) for fault in self.faults)) for group in groups)
+        return [group for group in kept if group is not None]
 
 
 def oldest_version(trajectory: Trajectory) -> int:
@@ -161,28 +200,40 @@ def oldest_version(trajectory: Trajectory) -> int:
 
 
 @dataclass
-class VersionWindow:
+class VersionWindow(Comparing):
     """Trajectories written by the newest `width` versions of the weights among these groups; groups that have none left go (DART: 2)."""
 
     width: int = 2
 
-    def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        versions = sorted({oldest_version(t) for group in groups for t in played(group)})
-        allowed = set(versions[-self.width :])
-        return _keeping(groups, lambda t: oldest_version(t) in allowed)
+    def facts(self, group: Group) -> list[int]:
+        return sorted({oldest_version(t) for t in played(group)})
+
+    def choose(self, groups: Sequence[Group], own: Sequence[int], everyone: Sequence[list[int]]) -> list[Group | None]:
+        allowed = set(sorted({version for versions in everyone for version in versions})[-self.width :])
+        return [_keeping(group, lambda t: oldest_version(t) in allowed) for group in groups]
 
 
 @dataclass
-class NLLBand:
+class NLLBand(Comparing):
     """Trajectories whose mean negative log-likelihood under the sampler lies in a band over all groups; empty groups go."""
 
     band: Quantiles | Deviations
 
-    def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        written = [t for group in groups for t in group.trajectories if any(len(call.action) for call in t.calls)]
-        nll = np.array([-np.concatenate([call.sampler_logp for call in t.calls]).astype(np.float64).mean() for t in written])
-        kept = {id(t) for t, good in zip(written, self.band(nll)) if good}
-        return _keeping(groups, lambda t: id(t) in kept)
+    def facts(self, group: Group) -> list[float]:
+        return [_nll(trajectory) for trajectory in played(group) if _written(trajectory)]
+
+    def choose(self, groups: Sequence[Group], own: Sequence[int], everyone: Sequence[list[float]]) -> list[Group | None]:
+        nll = np.array([value for values in everyone for value in values])
+        allowed = set(nll[self.band(nll)].tolist())
+        return [_keeping(group, lambda t: _written(t) and _nll(t) in allowed) for group in groups]
+
+
+def _written(trajectory: Trajectory) -> bool:
+    return any(len(call.action) for call in trajectory.calls)
+
+
+def _nll(trajectory: Trajectory) -> float:
+    return float(-np.concatenate([call.sampler_logp for call in trajectory.calls]).astype(np.float64).mean())
 
 
 @dataclass
@@ -198,6 +249,7 @@ class InTurn:
         return kept
 
 
-def _keeping(groups: Sequence[Group], keep: Fault) -> list[Group]:
-    left = [dataclasses.replace(g, trajectories=tuple(t for t in played(g) if keep(t))) for g in groups]
-    return [group for group in left if group.trajectories]
+def _keeping(group: Group, keep: Fault) -> Group | None:
+    """The group with only these trajectories; None where there are none."""
+    left = tuple(trajectory for trajectory in played(group) if keep(trajectory))
+    return dataclasses.replace(group, trajectories=left) if left else None

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
+from agentrl_jax.algorithms.facts import calls_of
 from agentrl_jax.rows import Evidence, Indices
 
 
@@ -60,3 +61,18 @@ def anchor_of_turn(evidence: Evidence) -> np.ndarray:
         shown = evidence.trajectories[j].opening if place == 0 else evidence.turns[r - 1].observation
         keys.append((int(group[r]), turn.info.get("anchor", shown)))
     return codes(keys)
+
+
+def row_of_token(indices: Indices) -> np.ndarray:
+    """A sequence is all that was written in a training row, [N]."""
+    return indices.token_row
+
+
+def turn_of_token(indices: Indices) -> np.ndarray:
+    """A sequence is all that was written in a turn, [N]."""
+    return indices.token_turn
+
+
+def call_of_token(evidence: Evidence) -> np.ndarray:
+    """A sequence is what one call wrote, [N]."""
+    return calls_of(evidence)[1]

@@ -43,6 +43,16 @@ class InTurn:
         return group
 
 
+@dataclass
+class InStages:
+    """The transform that a schedule names for the step (SCoRe's two stages)."""
+
+    schedule: Callable[[int], Reward]
+
+    def __call__(self, group: Group, step: int) -> Group:
+        return self.schedule(step)(group, step)
+
+
 def _with_outcome(trajectory: Trajectory, right: float, wrong: float) -> Trajectory:
     bare = with_turns(trajectory, lambda turn: only(turn, "outcome", 0.0))
     return at_end(bare, "outcome", right if succeeded(trajectory) else wrong)

@@ -10,6 +10,12 @@ import numpy as np
 from agentrl_jax.errors import UserError
 
 Schedule = Callable[[int], float]
+Number = float | Schedule  # wherever a constant may as well follow the step
+
+
+def at(number: Number, step: int) -> float:
+    """The number at a step."""
+    return float(number(step) if callable(number) else number)
 
 
 @dataclass
@@ -68,6 +74,21 @@ class Stepped:
 
     def __call__(self, step: int) -> int | float:
         return self.values[min(step // self.every, len(self.values) - 1)]
+
+
+@dataclass
+class Staged:
+    """Anything at all in stages: `values[i]` from step `starts[i]` on; the first start is 0 (SCoRe's two objectives)."""
+
+    values: Sequence[Any]
+    starts: Sequence[int]
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.starts) or list(self.starts) != sorted(self.starts) or self.starts[0] != 0:
+            raise UserError(f"stages need a start each, in order and from 0: {len(self.values)} values, starts {list(self.starts)}")
+
+    def __call__(self, step: int) -> Any:
+        return self.values[sum(start <= step for start in self.starts) - 1]
 
 
 @dataclass

@@ -57,7 +57,7 @@ class Supervised:
     def load_host_state(self, state: Any) -> None: ...
 
     def _loss(self, logp: Array, entropy: Array, batch: SupervisedBatch) -> tuple[Array, dict[str, Array]]:
-        return negative_log_likelihood(logp), {}
+        return negative_log_likelihood(logp), {"entropy": entropy}
 
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         part = collate(experience)

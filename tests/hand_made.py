@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from jax import Array
 from jax.sharding import AxisType, Mesh
 
+from agentrl_jax import rows
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
 from agentrl_jax.policy import Cache, Inputs, Output, Policy
@@ -89,12 +90,9 @@ def whole(groups: Sequence[Group]) -> list[Trajectory]:
 
 def evidence_of(groups: Sequence[Group], *invented: str, seed: int = 0, **known: np.ndarray) -> Evidence:
     """The groups' evidence; what models say of each token is given by name, or invented where only its name is."""
-    collated, trajectories = collate(groups), whole(groups)
-    rng = np.random.default_rng(seed)
-    known |= {name: rng.normal(size=len(collated.indices.token_row)) for name in invented}
-    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
-    logp = collated.tokens("sampler_logp")
-    return Evidence(**vars(collated.indices), trajectories=trajectories, turns=turns, token_sampler_logp=logp, **known)
+    found, rng = rows.evidence_of(groups, collate(groups)), np.random.default_rng(seed)
+    known |= {name: rng.normal(size=len(found.token_row)) for name in invented}
+    return dataclasses.replace(found, **known)
 
 
 def told(groups: Sequence[Group], **facts: Any) -> list[Group]:

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from agentrl_jax import configfile
 from agentrl_jax.algorithms.advantages import group_centred
 from agentrl_jax.algorithms.aggregation import TrajectorySum, turn_mean
-from agentrl_jax.algorithms.grpo import Clipped, dr_grpo, grpo
+from agentrl_jax.algorithms.grpo import dr_grpo, grpo
 from agentrl_jax.algorithms.losses import kl_k1
 from agentrl_jax.algorithms.supervised import SupervisedConfig
+from agentrl_jax.algorithms.surrogates import PPO
+from agentrl_jax.algorithms.terms import KL
 from agentrl_jax.configfile import claim, differences, from_json, load, to_json
 from agentrl_jax.configs.wordle_grpo import get_config
 from agentrl_jax.context import LastMessages
@@ -40,7 +42,7 @@ def experiment(**fields: Any) -> Experiment:
         "environment": EnvironmentConfig("agentrl/MazePO-v0", {"view": "goal", "nested": {"a": [1, 2.5, None, True]}}, workers=3),
         "agent": AgentConfig(ChatRenderer, LastMessages(7), temperature=0.7),
         "sft": Phase("SFT", Demonstrations(batch=8), SupervisedConfig(turn_mean, AdamWConfig(1e-4, clip_norm=0.3))),
-        "rl": Phase("Dr.GRPO", Rollouts(4, Independent(3)), dr_grpo(80.0, kl=kl_k1, kl_coefficient=0.05, minibatches=2), steps=7),
+        "rl": Phase("Dr.GRPO", Rollouts(4, Independent(3)), dr_grpo(80.0, regularisers={"kl": KL(0.05, kl_k1)}, minibatches=2), steps=7),
         "mesh": MeshConfig(fsdp=2),
         "seed": 11,
     }
@@ -59,7 +61,11 @@ def test_an_experiment_is_read_back_as_it_was():
     after.environment.options = before.environment.options
     assert after == before
     assert after.rl.algorithm.advantage is group_centred and after.rl.algorithm.aggregation == TrajectorySum(80.0)
-    assert after.rl.algorithm.kl is kl_k1 and after.agent.renderer is ChatRenderer and after.sft.algorithm.aggregation is turn_mean
+    assert (
+        after.rl.algorithm.regularisers["kl"].estimator is kl_k1
+        and after.agent.renderer is ChatRenderer
+        and after.sft.algorithm.aggregation is turn_mean
+    )
 
 
 @pytest.mark.parametrize("variant", ["quickstart", "smoke"])
@@ -94,7 +100,7 @@ def closure() -> Callable[[Any], Any]:
     return inner
 
 
-NAMELESS = [lambda x: x, closure(), functools.partial(turn_mean), Clipped(0.1).__call__]
+NAMELESS = [lambda x: x, closure(), functools.partial(turn_mean), PPO(0.1).__call__]
 
 
 @pytest.mark.parametrize("value", NAMELESS, ids=["lambda", "closure", "partial", "method"])

@@ -45,7 +45,7 @@ def batch_of(seed: int, rows: int = ROWS) -> tuple[Layout, Batch]:
 
 
 def likelihood(logp: Array, entropy: Array, batch: Any) -> tuple[Array, dict[str, Array]]:
-    return -logp - 0.1 * entropy, {"logp": logp}
+    return -logp - 0.1 * entropy, {"logp": logp, "entropy": entropy}
 
 
 @functools.cache

@@ -1,30 +1,69 @@
 """Pooled indices are those of one process with all groups."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
-from hand_made import batch_shapes, grown_groups
+from hand_made import batch_shapes, grown_groups, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.pooled import Pool, _merge, _packed, _unpacked, pooled
-from agentrl_jax.rows import Indices, collate
+from agentrl_jax.rows import Evidence, Indices, collate, evidence_of
 from agentrl_jax.trajectories import Group
-
-FIELDS = ("token_row", "token_position", "token_turn", "turn_trajectory", "turn_reward", "turn_terminated", "trajectory_group")
 
 
 def assert_equal(a: Indices, b: Indices) -> None:
-    for name in FIELDS:
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    for field in dataclasses.fields(Indices):
+        np.testing.assert_array_equal(getattr(a, field.name), getattr(b, field.name), err_msg=field.name)
+
+
+def over_the_wire(own: list[Any], places: list[list[int]]) -> list[Pool]:
+    """The pool as each process sees it, after the parts of all were sent to it."""
+    parts = [_unpacked(_packed(x, where)) for x, where in zip(own, places)]
+    return [_merge(parts, p, x) for p, x in enumerate(own)]
 
 
 def dealt(groups: list[Group], count: int) -> list[Pool]:
-    """The pool as each process sees it, after their indices went over the wire."""
-    own = [groups[p::count] for p in range(count)]
-    parts = [_unpacked(_packed(collate(share).indices, len(share))) for share in own]
-    order = Hosts().merged([[(p, g) for g in range(n)] for p, (_, n) in enumerate(parts)])
-    return [_merge([part for part, _ in parts], order, p) for p in range(count)]
+    own = [collate(groups[p::count]).indices for p in range(count)]
+    return over_the_wire(own, [list(range(p, len(groups), count)) for p in range(count)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch_shapes, st.data())
+def test_evidence_is_pooled_as_one_process_would_have_it(shapes, data):
+    groups = told(grown_groups(shapes), answer=lambda turn, place: {"place": place, "reward": turn.reward})
+    count = data.draw(st.integers(1, 4))
+    owner = data.draw(st.lists(st.integers(0, count - 1), min_size=len(groups), max_size=len(groups)))
+    places = [[i for i, p in enumerate(owner) if p == process] for process in range(count)]
+    shares = [[groups[i] for i in share] for share in places]
+    whole = invented(groups)
+    assert whole.token_logp is not None
+    group = whole.trajectory_group[whole.token_trajectory]
+    own = [invented(share, whole.token_logp[np.isin(group, where)]) for share, where in zip(shares, places)]
+    for p, pool in enumerate(over_the_wire(own, places)):
+        assert_equal(pool.indices, whole)
+        np.testing.assert_array_equal(pool.indices.token_logp, whole.token_logp)
+        np.testing.assert_array_equal(pool.indices.token_sampler_logp, whole.token_sampler_logp)
+        assert pool.indices.token_ref_logp is None
+        assert [turn.info for turn in pool.indices.turns] == [turn.info for turn in whole.turns]
+        assert [t.task for t in pool.indices.trajectories] == [t.task for t in whole.trajectories]
+        assert [[call.action.tolist() for call in t.calls] for t in pool.indices.trajectories] == [
+            [call.action.tolist() for call in t.calls] for t in whole.trajectories
+        ]
+        np.testing.assert_array_equal(pool.indices.token_logp[pool.mine], own[p].token_logp)
+        first, last = sorted(data.draw(st.tuples(st.integers(0, len(groups)), st.integers(0, len(groups)))))
+        part, where = pool.part(np.arange(first, last))
+        assert_equal(part, invented(groups[first:last]))
+        np.testing.assert_array_equal(part.token_logp, whole.token_logp[where])
+        assert len(part.turns) == len(part.turn_reward) and len(part.trajectories) == len(part.trajectory_group)
+
+
+def invented(groups: list[Group], logp: np.ndarray | None = None) -> Evidence:
+    found = evidence_of(groups, collate(groups))
+    return dataclasses.replace(found, token_logp=np.random.default_rng(0).normal(size=len(found.token_row)) if logp is None else logp)
 
 
 @settings(max_examples=150, deadline=None)
@@ -54,7 +93,7 @@ def test_a_part_has_the_indices_of_its_groups_alone(shapes, data):
 
 
 def test_a_call_costs_a_few_bytes_however_long_it_is():
-    short, long = (len(_packed(collate(grown_groups([[[(3, n, False, 1.0)] * 20] * 8])).indices, 1)) for n in (2, 200))
+    short, long = (len(_packed(collate(grown_groups([[[(3, n, False, 1.0)] * 20] * 8])).indices, [0])) for n in (2, 200))
     assert long < short * 1.2
 
 

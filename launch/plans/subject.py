@@ -6,6 +6,7 @@ from typing import Any
 
 from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
+from agentrl_jax.algorithms.terms import KL
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import EngineConfig
@@ -76,7 +77,7 @@ class Update:
         return MeshConfig(self.data, self.fsdp, self.expert, self.tensor)
 
     def method(self) -> PolicyGradientConfig:
-        return grpo(bin_length=self.length, microbatch=self.rows, kl_coefficient=self.kl)
+        return grpo(bin_length=self.length, microbatch=self.rows, regularisers={"kl": KL(self.kl)} if self.kl else {})
 
 
 @dataclass

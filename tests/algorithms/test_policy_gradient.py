@@ -11,14 +11,16 @@ import pytest
 from hand_made import Averaging, TurnShape, grown_groups, mesh_of, minute_policy, sampled_by, whole
 from jax import Array
 
+from agentrl_jax.algorithms.crediting import Lesson
 from agentrl_jax.algorithms.grpo import dr_grpo, grpo
 from agentrl_jax.algorithms.policy_gradient import PolicyGradient, PolicyGradientConfig, Sharing
+from agentrl_jax.algorithms.terms import KL, Regulariser
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Inputs, Policy
-from agentrl_jax.rows import Collated, collate, rows_of
+from agentrl_jax.rows import collate, rows_of
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Call, Group, Trajectory
 from agentrl_jax.workers import InProcess
@@ -59,6 +61,10 @@ def steps(algorithm: PolicyGradient, runtime: Runtime, experience: Sequence[Sequ
         state, m = algorithm.step(state, groups, runtime)
         metrics.append(m)
     return jax.device_get(state.params), metrics
+
+
+def penalty(beta: float) -> dict[str, Regulariser]:
+    return {"kl": KL(beta)} if beta else {}
 
 
 def close(a: Any, b: Any, atol: float) -> None:
@@ -130,7 +136,7 @@ def plain_steps(policy: Policy, params: Any, tables: Sequence[dict], adam: AdamW
 
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 def test_three_steps_of_grpo_are_the_papers(runtime: Runtime, beta: float):
-    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2, kl_coefficient=beta))
+    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2, regularisers=penalty(beta)))
     params, metrics = steps(algorithm, runtime, [GROUPS, GROUPS, GROUPS[:1]])
     table = tabulate(GROUPS)
     close(params, plain_steps(POLICY, PARAMS, [table, table, tabulate(GROUPS[:1])], ADAM, beta), 1e-6)
@@ -199,7 +205,7 @@ def test_shared_prompts_change_nothing(runtime: Runtime, beta: float):
     groups = sampled_by(policy, params, same_prompts(grown_groups(LONG_PROMPTS, seed=5)), gap=0.1)
 
     def trained(**fields: Any) -> tuple[Any, list]:
-        return steps(build(grpo(optimizer=ADAM, kl_coefficient=beta, **fields), policy), runtime, [groups, groups], params)
+        return steps(build(grpo(optimizer=ADAM, regularisers=penalty(beta), **fields), policy), runtime, [groups, groups], params)
 
     want, plain = trained(bin_length=32, microbatch=2)
     for prompt, rows, microbatch in ((8, 4, 2), (3, 2, 1), (20, 3, 32)):
@@ -257,10 +263,10 @@ def test_groups_without_signal_still_count_in_the_mean(runtime: Runtime, algorit
 
 
 def packed(algorithm: PolicyGradient, groups: Sequence[Group]) -> list:
-    part: Collated = collate(groups)
-    advantage = np.ones(len(part.indices.token_row))
-    weight = algorithm._config.aggregation(part.indices)
-    return algorithm._microbatches(part, advantage, weight, algorithm.init(jax.random.key(0), PARAMS), Hosts())
+    count = len(collate(groups).indices.token_row)
+    lesson = Lesson(np.ones(count), np.ones(count, bool), algorithm._config.aggregation)
+    studied = algorithm._taught(algorithm.init(jax.random.key(0), PARAMS), groups, Hosts(), lambda _: lesson)
+    return algorithm._microbatches(studied, np.arange(len(groups)), Hosts())
 
 
 def test_tokens_that_the_policy_did_not_write_have_exactly_no_gradient(algorithm: PolicyGradient):
@@ -271,7 +277,7 @@ def test_tokens_that_the_policy_did_not_write_have_exactly_no_gradient(algorithm
         for one in changed if change else []:
             observed = ~one.batch.action_mask
             assert observed.any()
-            for array in (one.batch.weight, one.advantage, one.proximal_logp, one.ref_logp, one.batch.sampler_logp):
+            for array in (one.batch.weight, one.advantage, one.likelihood, one.proximal_logp, one.ref_logp, one.batch.sampler_logp):
                 array[observed] = 5.0
         state, metrics = algorithm._learner.update(algorithm.init(jax.random.key(0), PARAMS), changed)
         return jax.device_get(state.params), fetch_metrics(metrics)
@@ -288,27 +294,24 @@ def test_written_tokens_do_have_one(algorithm: PolicyGradient):
     assert not equal(before, after)
 
 
-def test_without_a_kl_coefficient_there_is_no_reference(runtime: Runtime, twice: Any):
-    def never(logp: Array, ref_logp: Array) -> Array:
-        raise AssertionError("the penalty was asked for")
-
-    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2, kl=never, kl_coefficient=0.0))
-    assert algorithm.init(jax.random.key(0), PARAMS).extra is None
+def test_without_a_kl_there_is_no_reference(runtime: Runtime, twice: Any):
+    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2))
+    assert algorithm.init(jax.random.key(0), PARAMS).extra.reference is None
     assert equal(steps(algorithm, runtime, [GROUPS, GROUPS])[0], twice)
 
 
 def test_the_reference_stays_where_training_began(runtime: Runtime):
-    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2, kl_coefficient=1.0))
+    algorithm = build(grpo(optimizer=ADAM, bin_length=20, microbatch=2, regularisers=penalty(1.0)))
     state = algorithm.init(jax.random.key(0), PARAMS)
     drift = []
     for _ in range(3):
         state, metrics = algorithm.step(state, GROUPS, runtime)
         drift.append(fetch_metrics(metrics["device"][0])["ref_kl"])
-    assert equal(jax.device_get(state.extra), PARAMS) and not equal(jax.device_get(state.params), PARAMS)
+    assert equal(jax.device_get(state.extra.reference), PARAMS) and not equal(jax.device_get(state.params), PARAMS)
     assert drift[0] == pytest.approx(0, abs=1e-7) and drift[2] > drift[1] > 1e-3
 
 
-def moved(logp: Array, proximal_logp: Array, advantage: Array) -> Array:
+def moved(logp: Array, proximal_logp: Array, advantage: Array, mask: Array, ids: Array) -> Array:
     """|ratio - 1|"""
     return jnp.abs(jnp.expm1(logp - proximal_logp))
 
@@ -382,6 +385,6 @@ def test_greedy_samples_cannot_be_trained_on(runtime: Runtime, algorithm: Policy
 
 
 def test_a_config_that_makes_no_sense_is_refused():
-    for settings in ({"minibatches": 0}, {"microbatch": 0}, {"kl_coefficient": -0.1}):
-        with pytest.raises(UserError, match="minibatches, microbatch >= 1 and kl_coefficient >= 0"):
+    for settings in ({"minibatches": 0}, {"microbatch": 0}, {"epochs": 0}):
+        with pytest.raises(UserError, match="epochs, minibatches and microbatch >= 1"):
             build(grpo(**settings))

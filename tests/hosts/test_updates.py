@@ -10,7 +10,7 @@ from many import HERE, start, succeed
 
 CASES: dict[str, tuple[int, int, dict[str, Any]]] = {  # processes, devices of each, what they do
     "2 processes": (2, 1, {"groups": 5}),
-    "4 processes": (4, 1, {"groups": 9, "aggregation": "turns", "settings": {"minibatches": 2, "kl_coefficient": 0.1}}),
+    "4 processes": (4, 1, {"groups": 9, "aggregation": "turns", "kl": 0.1, "settings": {"minibatches": 2}}),
     "one process without a group": (2, 1, {"groups": 1}),
     "three without a group": (4, 1, {"groups": 1, "aggregation": "trajectories"}),
     "fsdp across processes": (2, 2, {"groups": 6, "mesh": {"data": 1, "fsdp": 4}, "settings": {"rescore": True}}),

@@ -17,6 +17,7 @@ import agentrl_jax.launch.train  # noqa: F401  its flags
 from agentrl_jax.algorithms.aggregation import token_mean, trajectory_mean, turn_mean
 from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
+from agentrl_jax.algorithms.terms import KL
 from agentrl_jax.hosts import Hosts, join
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.optimizer import AdamWConfig
@@ -34,6 +35,8 @@ POLICIES: dict[str, Policy] = {"averaging": Averaging(), "decoder": minute_polic
 def config_of(case: dict[str, Any]) -> PolicyGradientConfig:
     adam = AdamWConfig(learning_rate=0.03, eps=1e-3, weight_decay=0.1, clip_norm=0.5)
     config = grpo(optimizer=adam, bin_length=24, microbatch=case.get("microbatch", 4), **case.get("settings", {}))
+    if case.get("kl"):
+        config.regularisers = {"kl": KL(case["kl"])}
     config.aggregation = AGGREGATIONS[case.get("aggregation", "tokens")]
     return config
 

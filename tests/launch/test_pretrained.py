@@ -10,6 +10,7 @@ import pytest
 from agentrl_jax import loop
 from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.supervised import SupervisedConfig
+from agentrl_jax.algorithms.terms import KL
 from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import (
     AgentConfig,
@@ -55,7 +56,9 @@ def experiment(folder: Path) -> Experiment:
         policy=LoraConfig(Pretrained(str(folder)), rank=2, dropout=0.1, targets=("query", "value", "down")),
         demonstrations=DemonstrationConfig("random", episodes=8),
         sft=Phase("SFT", Demonstrations(4), SupervisedConfig(optimizer=adam, bin_length=224, microbatch=4), steps=2),
-        rl=Phase("GRPO", Rollouts(2, Independent(4)), grpo(optimizer=adam, bin_length=224, microbatch=4, kl_coefficient=0.01), steps=2),
+        rl=Phase(
+            "GRPO", Rollouts(2, Independent(4)), grpo(optimizer=adam, bin_length=224, microbatch=4, regularisers={"kl": KL(0.01)}), steps=2
+        ),
         evaluation=EvaluationConfig(episodes=4, players=("random",)),
         engine=EngineConfig(rows=8, positions=224, chunk=32, burst=4, patience=0.1),
         mesh=MeshConfig(data=2, fsdp=2, tensor=2),
