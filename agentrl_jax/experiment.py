@@ -1,9 +1,13 @@
 """`Experiment`: everything a run is made of, as one plain dataclass."""
 
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from agentrl_jax.actors import ClusterConfig
 from agentrl_jax.algorithm import AlgorithmConfig
@@ -11,6 +15,7 @@ from agentrl_jax.context import ContextManager
 from agentrl_jax.data import DemonstrationFeed
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.episodes import Limits
+from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import EngineConfig
 from agentrl_jax.policy import Params, Policy
@@ -108,33 +113,129 @@ class Demonstrations:
         return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts)
 
 
+@runtime_checkable
+class Worlds(Protocol):
+    """Which of a fixed number of worlds are played, and what became of them (`schedules.SuccessDriven`)."""
+
+    def choose(self, worlds: int, count: int, rng: np.random.Generator) -> list[int]: ...
+
+    def learn(self, worlds: Sequence[int], successes: Sequence[float]) -> None:
+        """The share of each world's episodes that succeeded."""
+        ...
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any) -> None: ...
+
+
 @dataclass
 class Rollouts:
     """Fresh groups from the engine: `tasks` worlds a step, each played by the strategy."""
 
     tasks: int = 32
     strategy: Strategy = field(default_factory=Independent)
+    worlds: int = 0  # different ones in all, drawn anew each step; 0: no world comes twice
+    order: Worlds | None = None  # which of them are drawn; None: any, equally likely
+    turns: Callable[[int], int] | None = None  # step -> turns after which an episode is cut (`schedules.Stepped`)
+    keep: Callable[[Sequence[Group]], Sequence[Group]] | None = None  # asked of each group alone; what it drops is played for anew ...
+    rounds: int = 1  # ... at most so often: DAPO's dynamic sampling (arXiv 2503.14476)
     on_policy: bool = field(default=True, init=False)
 
     def open(self, run: "Run") -> Feed:
+        if min(self.tasks, self.rounds) < 1 or (self.order and not self.worlds) or (self.keep is None and self.rounds > 1):
+            raise UserError("rollouts need tasks and rounds >= 1, an order only with worlds, and further rounds only with a filter")
         return RolloutFeed(self, run.runtime, run.experiment)
 
 
 class RolloutFeed:
-    """Everything it does follows from the run's seed and the step, so it has no state."""
+    """What it does follows from the run's seed and the step, but for what an order of worlds or a cap on turns has seen."""
 
     def __init__(self, config: Rollouts, runtime: Runtime, experiment: "Experiment") -> None:
-        self._config, self._runtime, self._experiment = config, runtime, experiment
+        self._config, self._runtime, self._experiment = copy.deepcopy(config), runtime, experiment
 
     def next(self, step: int) -> list[Group]:
-        seed, environment = self._experiment.seed, self._experiment.environment
-        tasks = [environment.task(seed_of(seed, 2, step, i), group=i) for i in range(self._config.tasks)]
-        return self._runtime.collect(self._config.strategy, tasks, (seed, step))
+        c, hosts = self._config, self._runtime.hosts
+        before = dict(self._runtime.agents)
+        if c.turns:
+            for name, agent in before.items():
+                limits = dataclasses.replace(agent.limits, turns=int(c.turns(step)))
+                self._runtime.agents[name] = dataclasses.replace(agent, limits=limits)
+        try:
+            kept: list[Group] = []
+            for rank in range(c.rounds):
+                groups = self._played(step, rank)
+                kept += [one for group in groups for one in c.keep([group])] if c.keep else groups
+                if sum(hosts.gather("groups kept", len(kept))) >= c.tasks:
+                    break
+        finally:
+            self._runtime.agents.update(before)
+        if hasattr(c.turns, "observe"):
+            length = [[len(t.turns), 1] for group in kept for t in group.trajectories]
+            turns, count = np.sum(hosts.gather("turns", np.sum(length or [[0, 0]], axis=0).tolist()), axis=0)
+            c.turns.observe(turns / max(count, 1))
+        if c.keep is None:
+            return kept
+        counts = hosts.gather("groups", len(kept))
+        order = hosts.merged([[(p, i) for i in range(n)] for p, n in enumerate(counts)])[: c.tasks]
+        return [kept[i] for p, i in order if p == hosts.index]
+
+    def _played(self, step: int, rank: int) -> list[Group]:
+        """One round of worlds."""
+        c, hosts, seed, environment = self._config, self._runtime.hosts, self._experiment.seed, self._experiment.environment
+        which = (2, step) if rank == 0 else (2, step, rank)
+        seeds = [seed_of(seed, *which, i) for i in range(c.tasks)]
+        drawn: list[int] = []
+        if c.worlds:
+            rng = np.random.default_rng(seeds)
+            drawn = c.order.choose(c.worlds, c.tasks, rng) if c.order else rng.integers(c.worlds, size=c.tasks).tolist()
+            seeds = [seed_of(seed, 2, world) for world in drawn]
+        tasks = [environment.task(seed, group=i) for i, seed in enumerate(seeds)]
+        groups = self._runtime.collect(c.strategy, tasks, (seed, step) if rank == 0 else (seed, step, rank))
+        if c.order:
+            solved = [[bool(t.success) for t in group.trajectories] for group in groups]
+            shares = hosts.merged(hosts.gather("successes", [float(np.mean(one)) if one else None for one in solved]))
+            told = [(world, share) for world, share in zip(drawn, shares) if share is not None]
+            c.order.learn([world for world, _ in told], [share for _, share in told])
+        return groups
 
     def state(self) -> Any:
-        return None
+        """What an order and a cap on turns remember."""
+        pieces = {"order": self._config.order, "turns": self._config.turns}
+        return {name: piece.state() for name, piece in pieces.items() if hasattr(piece, "state")} or None
 
-    def load(self, state: Any) -> None: ...
+    def load(self, state: Any) -> None:
+        for name, saved in (state or {}).items():
+            getattr(self._config, name).load(saved)
+
+
+@dataclass
+class Mixed:
+    """Rollouts with some demonstrations beside them, for an algorithm that imitates these (`auxiliary.Imitation`)."""
+
+    rollouts: Rollouts = field(default_factory=Rollouts)
+    demonstrations: Demonstrations = field(default_factory=Demonstrations)
+    on_policy: bool = field(default=True, init=False)
+
+    def open(self, run: "Run") -> Feed:
+        return MixedFeed(self.rollouts.open(run), self.demonstrations.open(run))
+
+
+@dataclass(frozen=True)
+class MixedFeed:
+    """The groups of both, the rollouts first."""
+
+    rollouts: Feed
+    demonstrations: Feed
+
+    def next(self, step: int) -> list[Group]:
+        return [*self.rollouts.next(step), *self.demonstrations.next(step)]
+
+    def state(self) -> Any:
+        return {"rollouts": self.rollouts.state(), "demonstrations": self.demonstrations.state()}
+
+    def load(self, state: Any) -> None:
+        self.rollouts.load(state["rollouts"])
+        self.demonstrations.load(state["demonstrations"])
 
 
 @dataclass

@@ -60,10 +60,13 @@ class SelfImitation:
         self.replay.add(groups)
 
     def state(self) -> Any:
-        return self.replay.state()
+        return {"replay": self.replay.state(), "transforms": [one.state() if hasattr(one, "state") else None for one in self.transforms]}
 
     def load(self, state: Any) -> None:
-        self.replay.load(state)
+        self.replay.load(state["replay"])
+        for one, saved in zip(self.transforms, state["transforms"]):
+            if saved is not None:
+                one.load(saved)
 
 
 def demonstrated(group: Group) -> bool:

@@ -56,3 +56,24 @@ class KLCov:
         out = np.zeros(len(cov))
         out[np.argsort(-cov, kind="stable")[:count]] = self.coefficient
         return out
+
+
+@dataclass
+class DropByCovariance:
+    """`ClipCov` as a transform of advantages: those of the tokens that it draws become 0. How often it drew joins every checkpoint."""
+
+    clip: ClipCov
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._draws = 0
+
+    def __call__(self, evidence: Evidence, advantage: np.ndarray) -> np.ndarray:
+        self._draws += 1
+        return np.where(self.clip(evidence, advantage, np.random.default_rng([self.seed, self._draws])), advantage, 0.0)
+
+    def state(self) -> int:
+        return self._draws
+
+    def load(self, state: int) -> None:
+        self._draws = state

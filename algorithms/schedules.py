@@ -159,6 +159,34 @@ class SuccessRates:
 
 
 @dataclass
+class SuccessDriven:
+    """Worlds drawn with P from their running success rates: `hard_first`, or `half_solved_first` (VLA-RL, arXiv 2505.18719)."""
+
+    temperature: float
+    weigh: Callable[[np.ndarray, float], np.ndarray] = hard_first
+    rate: float = 0.1
+    start: float = 0.5
+
+    def __post_init__(self) -> None:
+        self._rates = SuccessRates(self.rate, self.start)
+
+    def choose(self, worlds: int, count: int, rng: np.random.Generator) -> list[int]:
+        """Each draw is independent of the others."""
+        rates = self._rates([str(world) for world in range(worlds)])
+        return rng.choice(worlds, count, p=self.weigh(rates, self.temperature)).tolist()
+
+    def learn(self, worlds: Sequence[int], successes: Sequence[float]) -> None:
+        for world, success in zip(worlds, successes):
+            self._rates.add(str(world), success)
+
+    def state(self) -> dict[str, float]:
+        return self._rates.state()
+
+    def load(self, state: Mapping[str, float]) -> None:
+        self._rates.load(state)
+
+
+@dataclass
 class RaiseOnPlateau:
     """The next of several values once a watched number has not grown by `gain` for `patience` observations.
 
@@ -186,6 +214,10 @@ class RaiseOnPlateau:
     @property
     def value(self) -> int | float:
         return self.values[self._at]
+
+    def __call__(self, step: int) -> int | float:
+        """As a schedule: the step itself does not matter."""
+        return self.value
 
     def state(self) -> dict[str, Any]:
         return {"at": self._at, "best": None if self._best == -math.inf else self._best, "waited": self._waited}

@@ -4,7 +4,7 @@ A term's data are arrays [N], one number per policy-written token, and packed li
 schedule is data too, so nothing recompiles. Where its data are 0 a term is 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,7 @@ from agentrl_jax.algorithms.covariance import KLCov
 from agentrl_jax.algorithms.facts import known, succeeded
 from agentrl_jax.algorithms.keying import place_of_turn
 from agentrl_jax.algorithms.losses import kl_k3
-from agentrl_jax.algorithms.masks import restricted
+from agentrl_jax.algorithms.masks import ByAttempt, restricted
 from agentrl_jax.algorithms.regularisers import UsualEntropy, distance_to_band, outside_band, smoothed_entropy, weighted_gap
 from agentrl_jax.algorithms.schedules import Number, Schedule, at
 from agentrl_jax.rows import Evidence
@@ -44,12 +44,28 @@ class KL:
 
     coefficient: Number = 1e-3
     estimator: Callable[[Array, Array], Array] = kl_k3
-    tokens: Callable[[Evidence], np.ndarray] | None = None  # a factor for each token, say `masks.ByAttempt`
     reference: bool = field(default=True, init=False)
 
     def data(self, evidence: Evidence, advantage: np.ndarray, weight: np.ndarray, step: int) -> Data:
-        share = np.ones(len(weight)) if self.tokens is None else self.tokens(evidence)
-        return {"coefficient": at(self.coefficient, step) * share}
+        return {"coefficient": np.full(len(weight), at(self.coefficient, step))}
+
+    def loss(self, logp: Array, entropy: Array, proximal_logp: Array, ref_logp: Array, data: Mapping[str, Array]) -> Array:
+        return data["coefficient"] * self.estimator(logp, ref_logp)
+
+
+@dataclass
+class AttemptKL:
+    """KL whose coefficient depends on the attempt: the schedule gives the step's coefficients by a turn's place, the last for all later.
+
+    SCoRe (arXiv 2409.12917): (beta2, beta1) in its first stage, (beta1,) in its second.
+    """
+
+    coefficients: Callable[[int], Sequence[float]]
+    estimator: Callable[[Array, Array], Array] = kl_k3
+    reference: bool = field(default=True, init=False)
+
+    def data(self, evidence: Evidence, advantage: np.ndarray, weight: np.ndarray, step: int) -> Data:
+        return {"coefficient": ByAttempt(self.coefficients(step))(evidence)}
 
     def loss(self, logp: Array, entropy: Array, proximal_logp: Array, ref_logp: Array, data: Mapping[str, Array]) -> Array:
         return data["coefficient"] * self.estimator(logp, ref_logp)
