@@ -68,7 +68,11 @@ def sequence_entropy(entropy: Float[Array, "B T"], mask: Bool[Array, "B T"], ids
 
 
 def smoothed_entropy(
-    entropy: Float[Array, "*shape"], penalty: Float[Array, "*shape"], phase: float | Float[Array, ""], *, coefficient: float = 1e-3
+    entropy: Float[Array, "*shape"],
+    penalty: Float[Array, "*shape"],
+    phase: float | Float[Array, ""] | Float[Array, "*shape"],
+    *,
+    coefficient: float = 1e-3,
 ) -> Float[Array, "*shape"]:
     """-coefficient (H - phase x penalty): EPO's entropy term with its band; phase 0 is the plain bonus.
 

@@ -45,8 +45,8 @@ def vapo(head: Head, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> 
     critic alone.
     """
     filled: dict[str, Any] = {
-        "advantage": GAE(lam=LengthAdaptive(alpha), critic_lam=1.0), "surrogate": PPO(0.2, 0.28), "critic": CriticConfig(head, warmup=warmup),
-        "regularisers": {"positive": PositiveLikelihood(0.1)},
+        "advantage": GAE(lam=LengthAdaptive(alpha), critic_lam=1.0), "surrogate": PPO(0.2, 0.28),
+        "critic": CriticConfig(head, warmup=warmup), "regularisers": {"positive": PositiveLikelihood(0.1)},
     }  # fmt: skip
     return ppo(head, **filled | settings)
 

@@ -17,7 +17,7 @@ from agentrl_jax.algorithms.turn_credit import MARS, LargestIsOne, RewardToGo, T
 from agentrl_jax.optimizer import AdamWConfig
 
 
-def score(
+def self_correcting(
     first_stage: int, alpha: float = 10.0, beta1: float = 0.01, beta2: float = 0.1, gamma: float = 0.0, **settings: Any
 ) -> PolicyGradientConfig:
     """SCoRe (arXiv 2409.12917): two attempts, REINFORCE with KL, in two stages.
@@ -59,8 +59,8 @@ def epo_strategic(agent: str = "strategist", scale: float = 0.1, **settings: Any
     rollout strategy.
     """
     filled: dict[str, Any] = {
-        "advantage": TurnKeyed(LargestIsOne(0.99), key=None), "aggregation": turn_mean, "surrogate": reinforce, "rewards": JudgedTurns(scale),
-        "mask": Agents((agent,)),
+        "advantage": TurnKeyed(LargestIsOne(0.99), key=None), "aggregation": turn_mean, "surrogate": reinforce,
+        "rewards": JudgedTurns(scale), "mask": Agents((agent,)),
     }  # fmt: skip
     return PolicyGradientConfig(**filled | settings)
 

@@ -52,7 +52,7 @@ def cispo(low: float = 1.0, high: float = 0.28, **settings: Any) -> PolicyGradie
 
 
 def rloo(**settings: Any) -> PolicyGradientConfig:
-    """RLOO (arXiv 2402.14740): the baseline is the mean of the group's others; token mean of PPO's loss, which is REINFORCE's at ratio 1."""
+    """RLOO (arXiv 2402.14740): the baseline is the mean of the group's others; token mean of PPO's loss, REINFORCE's at ratio 1."""
     return PolicyGradientConfig(leave_one_out, token_mean, PPO(), **settings)
 
 

@@ -67,9 +67,14 @@ def aepo(tools: Sequence[str] = (), entropy: float = 0.2, keep_gradient: bool = 
 
 
 def spear(
-    longest: float, repetition: Sequence[Fault] = (), steps: int = 100, tools: bool = True, size: int = 2048, advantage: Advantage | None = None,
+    longest: float,
+    repetition: Sequence[Fault] = (),
+    steps: int = 100,
+    tools: bool = True,
+    size: int = 2048,
+    advantage: Advantage | None = None,
     **settings: Any,
-) -> PolicyGradientConfig:  # fmt: skip
+) -> PolicyGradientConfig:
     """SPEAR (arXiv 2509.22601): self-imitation that grows while a reward for using tools fades, on a base without std (Dr.BoT).
 
     Code: replay of what was better than its group's mean, re-judged by the median of the last 10,240 group means, coefficient (1 -
