@@ -134,10 +134,11 @@ def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | No
     if pending is None:
         return
     step, metrics, seconds = pending
-    device = [fetch_metrics(m) for m in metrics.pop("device", [])]
-    names = [name for name in (device[0] if device else {}) if name != "tokens"]
-    means = {name: float(np.mean([m[name] for m in device if name in m])) for name in names}
-    run.reporter.step(phase, step, {**metrics, **means}, seconds)
+    for place, prefix in (("device", ""), ("critic", "critic/")):
+        updates = [fetch_metrics(m) for m in metrics.pop(place, [])]
+        for name in (name for name in (updates[0] if updates else {}) if name != "tokens"):
+            metrics[prefix + name] = float(np.mean([m[name] for m in updates if name in m]))
+    run.reporter.step(phase, step, metrics, seconds)
 
 
 def conclude(run: Run, seconds: dict[str, float]) -> list[Summary]:

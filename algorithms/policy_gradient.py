@@ -2,7 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,46 +11,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from agentrl_jax.algorithms.advantages import Advantage, Credit
 from agentrl_jax.algorithms.auxiliary import Auxiliary, relabelled
 from agentrl_jax.algorithms.crediting import Lesson, Studied, described
-from agentrl_jax.algorithms.critics import CriticBatch, CriticConfig, explained_variance
+from agentrl_jax.algorithms.critics import CriticConfig, explained_variance
 from agentrl_jax.algorithms.filters import Filter, filtered
 from agentrl_jax.algorithms.keying import row_of_token
-from agentrl_jax.algorithms.losses import kl_k3
 from agentrl_jax.algorithms.masks import Mask
 from agentrl_jax.algorithms.mismatch import Correction
+from agentrl_jax.algorithms.packing import Packer, Sharing
+from agentrl_jax.algorithms.policy_loss import PolicyGradientBatch, PolicyLoss
+from agentrl_jax.algorithms.probing import GoldProbe
 from agentrl_jax.algorithms.rewards import Reward
-from agentrl_jax.algorithms.scoring import Scored, columns_of, corrector
+from agentrl_jax.algorithms.scoring import corrector
 from agentrl_jax.algorithms.surrogates import Surrogate
 from agentrl_jax.algorithms.terms import Regulariser
-from agentrl_jax.batch import Batch, Layout, pack, pack_branches, split
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pooled import pooled
-from agentrl_jax.record import AnyArray, record
+from agentrl_jax.record import record
 from agentrl_jax.rows import Collated, Evidence, Indices, Row, collate, evidence_of, token_identity
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.shares import place, settle
+from agentrl_jax.shares import place
 from agentrl_jax.trajectories import Group
-
-
-@record
-class PolicyGradientBatch:
-    """What the policy loss reads beside the batch, all [B, T]."""
-
-    batch: Batch
-    ids: Int[AnyArray, "B T"]  # of sequences: tokens of a packed row that share a ratio share an id in [0, T)
-    advantage: Float[AnyArray, "B T"]
-    likelihood: Float[AnyArray, "B T"]  # coefficient of -logp
-    proximal_logp: Float[AnyArray, "B T"]
-    ref_logp: Float[AnyArray, "B T"]
-    data: dict[str, dict[str, Float[AnyArray, "B T"]]]  # of each regulariser
 
 
 @record
@@ -59,17 +48,6 @@ class Beside:
     reference: Params | None  # where training began
     critic: TrainState | None
     gradient_norm: Float[Array, ""]  # its moving average
-
-
-@dataclass
-class Sharing:
-    """Rows that begin with the same prompt keep it once in a bin: `prompt` columns for it, then the own tokens of `rows` rows.
-
-    The update is the same; what it computes is less where prompts are long and a group's rows are of about one length.
-    """
-
-    prompt: int = 0  # 0: nothing is shared; what a prompt has more belongs to each row
-    rows: int = 8
 
 
 @runtime_checkable
@@ -89,6 +67,7 @@ class PolicyGradientConfig:
     aggregation: Callable[[Indices], np.ndarray]  # a token's weight in the loss
     surrogate: Surrogate
     sequence: Callable[[Evidence], np.ndarray] = row_of_token  # what shares a ratio, for losses of whole sequences
+    probe: GoldProbe | None = None  # what rewards of information gain need
     rewards: Reward | None = None
     replay: Replay | None = None
     filter: Filter | None = None
@@ -113,7 +92,7 @@ class PolicyGradientConfig:
 
 
 class PolicyGradient:
-    """Implements `Algorithm`: reward, filter, collate, score, credit, weigh, pack, update."""
+    """Implements `Algorithm`: probe, reward, replay, filter, collate, score, credit, pack, update."""
 
     def __init__(self, config: PolicyGradientConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
         self._config = c = copy.deepcopy(config)  # pieces that remember are this algorithm's own
@@ -126,15 +105,18 @@ class PolicyGradient:
         if c.mismatch_mean_one and not (c.mismatch and c.rescore):
             raise UserError("mismatch_mean_one divides the weights of a mismatch correction: set mismatch and rescore too")
         updates = steps * c.epochs * c.minibatches
-        self._learner = Learner(policy, c.optimizer.build(updates), self._loss, mesh)
-        self._rows = self._learner.share.rows(c.microbatch)
         self._reference = c.reference or any(getattr(term, "reference", False) for term in c.regularisers.values())
-        self._correct = corrector(c.mismatch) if c.mismatch and c.rescore else None
+        before, now = (c.mismatch, None) if c.rescore else (None, c.mismatch)
+        self._correct = corrector(before) if before else None
+        loss = PolicyLoss(c.surrogate, c.regularisers, now, self._reference)
+        self._learner = Learner(policy, c.optimizer.build(updates), loss, mesh)
         self._spike = jax.jit(_spike)
         if c.critic:
             self._values = c.critic.model(policy)
             self._critic = c.critic.learner(self._values, mesh, updates)
-        self._data = {name: sorted(copy.deepcopy(term).data(_NOTHING, *[np.zeros(0)] * 2, 0)) for name, term in c.regularisers.items()}
+        names = {name: sorted(copy.deepcopy(term).data(_NOTHING, *[np.zeros(0)] * 2, 0)) for name, term in c.regularisers.items()}
+        share = self._learner.share
+        self._packer = Packer(share, c.bin_length, c.sharing, share.rows(c.microbatch), names)
         self._steps, self._seed = 0, 0
 
     def init(self, key: Array, params: Params) -> TrainState:
@@ -150,11 +132,7 @@ class PolicyGradient:
 
     def described(self) -> tuple[Learner, PolicyGradientBatch]:
         """The learner, and a microbatch of padding alone: what its programs can be lowered for without any group."""
-        layout = pack((), self._config.bin_length, self._rows * len(self._learner.share.teams))  # those of all processes
-        none = np.zeros(0)
-        columns = dict.fromkeys(("weight", "ids", "advantage", "likelihood", "proximal", "reference"), none)
-        data = {name: dict.fromkeys(names, none) for name, names in self._data.items()}
-        return self._learner, self._filled(layout, (none.astype(np.int64),) * 2, columns, data)
+        return self._learner, self._packer.padding()
 
     @property
     def _remembering(self) -> dict[str, Any]:
@@ -172,39 +150,16 @@ class PolicyGradient:
         for name, piece in self._remembering.items():
             piece.load(state["pieces"][name])
 
-    def _loss(self, logp: Array, entropy: Array, batch: PolicyGradientBatch) -> tuple[Array, dict[str, Array]]:
-        c, mask = self._config, jnp.asarray(batch.batch.action_mask)
-        proximal, sampler = jnp.asarray(batch.proximal_logp), jnp.asarray(batch.batch.sampler_logp)
-        loss = c.surrogate(logp, proximal, jnp.asarray(batch.advantage), mask, jnp.asarray(batch.ids))
-        metrics = {"entropy": entropy}
-        if c.mismatch and not c.rescore:
-            trust, keep = c.mismatch(logp, sampler, mask, jnp.asarray(batch.ids))
-            loss = jnp.where(keep, trust * loss, 0.0)
-            metrics |= {"off_policy/trust": trust, "off_policy/rejected": 1.0 - keep.astype(jnp.float32)}
-        metrics["policy_loss"] = loss
-        loss = loss - batch.likelihood * logp
-        for name, term in c.regularisers.items():
-            metrics[f"loss/{name}"] = term.loss(logp, entropy, proximal, jnp.asarray(batch.ref_logp), batch.data[name])
-            loss = loss + metrics[f"loss/{name}"]
-        if self._reference:
-            metrics["ref_kl"] = kl_k3(logp, batch.ref_logp)
-        moved = logp - proximal
-        low, high = getattr(c.surrogate, "low", 0.2), getattr(c.surrogate, "high", 0.2)
-        clipped = {
-            "ratio_outside": jnp.abs(moved) > 0.2,
-            "clipped/high": (batch.advantage > 0) & (moved > np.log1p(high)),
-            "clipped/low": (batch.advantage < 0) & (moved < np.log1p(-min(low, 1 - 1e-9))),
-        }
-        metrics |= {name: outside.astype(jnp.float32) for name, outside in clipped.items()}
-        metrics |= {"off_policy/kl": kl_k3(logp, sampler), "off_policy/logp_gap": jnp.abs(logp - sampler)}
-        return loss, metrics
-
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         """`epochs` passes over the groups in `minibatches` optimizer steps each. A batch without any signal is a counted skip."""
         c, hosts, step = self._config, runtime.hosts, self._steps
         self._steps += 1
         rng = np.random.default_rng([self._seed, step, hosts.index])
-        fresh, for_others = self._dealt([c.rewards(group, step) for group in experience] if c.rewards else list(experience))
+        fresh, for_others = self._dealt(list(experience))
+        if c.probe:
+            fresh = c.probe(fresh, runtime.agents[c.probe.agent].renderer, functools.partial(self._judge, state, hosts))
+        if c.rewards:
+            fresh = [c.rewards(group, step) for group in fresh]
         placed = self._curated(fresh, hosts, rng)
         main, metrics = self._judged(state, placed, hosts, step)
         metrics["groups_kept"] = sum(hosts.gather("groups kept", len(placed))) / max(sum(hosts.gather("groups", len(fresh))), 1)
@@ -219,6 +174,10 @@ class PolicyGradient:
         if c.replay:
             c.replay.add(fresh)
         return state, metrics | more
+
+    def _judge(self, state: TrainState, hosts: Hosts, rows: list[Row], indices: Indices) -> np.ndarray:
+        """The policy's log-prob of some tokens of some rows."""
+        return self._packer.scored(rows, indices, hosts).read(self._learner, state.params)[0]
 
     def _dealt(self, groups: list[Group]) -> tuple[list[Group], list[list[Group]]]:
         """What is for the policy gradient, and what each auxiliary sets aside for itself."""
@@ -283,7 +242,7 @@ class PolicyGradient:
         c, found = self._config, dict[str, np.ndarray]()
         if not (c.rescore or self._reference or c.critic):
             return own
-        scored = Scored(settle(hosts, self._learner.share, self._pack(whole.rows), self._rows), whole.indices, self._rows)
+        scored = self._packer.scored(whole.rows, whole.indices, hosts)
         if c.rescore:
             found["token_logp"], found["token_entropy"] = scored.read(self._learner, state.params)
         if self._reference:
@@ -326,87 +285,27 @@ class PolicyGradient:
             for i in range(c.minibatches):
                 shares = [np.array_split(np.arange(course.pool.groups), c.minibatches)[i] for course in courses]
                 if c.critic:
-                    critic, found = self._critic_step(state.extra.critic, courses[0], shares[0], hosts)
-                    state = dataclasses.replace(state, extra=dataclasses.replace(state.extra, critic=critic))
-                    values += found
-                batches = (
-                    [] if warming else [one for course, share in zip(courses, shares) for one in self._microbatches(course, share, hosts)]
-                )
+                    batches = self._packer.critic(courses[0], shares[0], c.critic, hosts)
+                    if batches:
+                        critic, found = self._critic.update(state.extra.critic, batches)
+                        state, values = beside(state, critic=critic), [*values, found]
+                pairs = [] if warming else zip(courses, shares)
+                batches = [one for course, share in pairs for one in self._packer.policy(course, share, hosts)]
                 skipped += not batches
                 if batches:
                     state, on_device = self._learner.update(state, batches)
                     average, spike = self._spike(state.extra.gradient_norm, on_device["gradient_norm"])
-                    state = dataclasses.replace(state, extra=dataclasses.replace(state.extra, gradient_norm=average))
+                    state = beside(state, gradient_norm=average)
                     # Later updates are off-policy by design: only the first tells how sampler and learner agree.
                     kept = {name: value for name, value in on_device.items() if not (policies and name.startswith("off_policy/"))}
                     policies.append(kept | {"gradient_spike": spike})
         found = {"skipped": float(skipped), "device": policies}
         return state, found | ({"critic": values} if c.critic else {})
 
-    def _microbatches(self, course: Studied, share: np.ndarray, hosts: Hosts) -> list[PolicyGradientBatch]:
-        """Packed microbatches of equal shape. Rows whose every loss is exactly 0 are left out; their weights still count."""
-        where, weight = course.part(share)
-        mine = course.pool.mine
-        columns = {name: values[where] for name, values in course.columns.items()}
-        data = {
-            name: {key: course.lesson.data[name][key][mine][where] if name in course.lesson.data else np.zeros(len(weight)) for key in keys}
-            for name, keys in self._data.items()
-        }
-        matters = np.logical_or.reduce(
-            [columns["advantage"] != 0, columns["likelihood"] != 0, *(x != 0 for one in data.values() for x in one.values())]
-        )
-        row = course.indices.token_row[where]
-        useful = np.unique(row[matters & (weight != 0)])
-        layout = settle(hosts, self._learner.share, self._pack([course.rows[r] for r in useful]), self._rows)
-        if layout is None:
-            return []
-        keep = np.isin(row, useful)
-        at = np.searchsorted(useful, row[keep]), course.indices.token_position[where][keep]
-        columns = {name: values[keep] for name, values in (columns | {"weight": weight}).items()}
-        columns["ids"] = columns_of(layout, *at, columns["sequence"])
-        data = {name: {key: values[keep] for key, values in one.items()} for name, one in data.items()}
-        return split(self._filled(layout, at, columns, data), self._rows)
 
-    def _filled(
-        self,
-        layout: Layout,
-        at: tuple[np.ndarray, np.ndarray],
-        columns: Mapping[str, np.ndarray],
-        data: Mapping[str, Mapping[str, np.ndarray]],
-    ) -> PolicyGradientBatch:
-        def packed(values: np.ndarray) -> np.ndarray:
-            return layout.scatter(values, *at)
-
-        return PolicyGradientBatch(
-            batch=layout.batch(packed(columns["weight"])), ids=packed(columns["ids"]).astype(np.int32),
-            advantage=packed(columns["advantage"]), likelihood=packed(columns["likelihood"]), proximal_logp=packed(columns["proximal"]),
-            ref_logp=packed(columns["reference"]), data={name: {key: packed(x) for key, x in one.items()} for name, one in data.items()},
-        )  # fmt: skip
-
-    def _critic_step(
-        self, critic: TrainState, course: Studied, share: np.ndarray, hosts: Hosts
-    ) -> tuple[TrainState, list[dict[str, Array]]]:
-        """One optimizer step of the critic on all tokens of some groups, masked ones too."""
-        assert self._config.critic
-        part, tokens = course.pool.part(share)
-        weight = self._config.critic.aggregation(part)[course.pool.mine[tokens]]
-        where, _ = course.part(share)
-        row = course.indices.token_row[where]
-        rows = np.unique(row)
-        layout = settle(hosts, self._learner.share, self._pack([course.rows[r] for r in rows]), self._rows)
-        if layout is None:
-            return critic, []
-        at = np.searchsorted(rows, row), course.indices.token_position[where]
-        target, value = (layout.scatter(course.columns[name][where], *at) for name in ("target", "value"))
-        batch = CriticBatch(batch=layout.batch(layout.scatter(weight, *at)), target=target, proximal_value=value)
-        critic, found = self._critic.update(critic, split(batch, self._rows))
-        return critic, [found]
-
-    def _pack(self, rows: list[Row]) -> Layout:
-        c = self._config
-        if not c.sharing.prompt:
-            return pack(rows, c.bin_length, self._rows)
-        return pack_branches(rows, c.sharing.prompt, c.bin_length, c.sharing.rows, self._rows)
+def beside(state: TrainState, **changes: Any) -> TrainState:
+    """The state with other things beside the policy."""
+    return dataclasses.replace(state, extra=dataclasses.replace(state.extra, **changes))
 
 
 def _spike(average: Array, norm: Array) -> tuple[Array, Array]:

@@ -92,7 +92,8 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "bfs-prover": lambda **s: dialogue.bfs_prover(0.1, 0.9, **s),
 }  # fmt: skip
 SIGNAL_WITHOUT_DIFFERENCE = {  # a critic's surprise, weights without a baseline, turns that differ from each other
-    "igpo", "mars", "ppo", "turn ppo", "bi-level ppo", "vapo", "ui-tars-2", "vla-rl", "ufo", "guide, ppo", "score", "epo, strategic", "bfs-prover",
+    "igpo", "mars", "ppo", "turn ppo", "bi-level ppo", "vapo", "ui-tars-2", "vla-rl", "ufo", "guide, ppo", "score",
+    "epo, strategic", "bfs-prover",
 }  # fmt: skip
 
 
@@ -183,6 +184,13 @@ def test_where_all_is_equal_there_is_nothing_to_learn(name: str, runtime: Runtim
     config = bare(METHODS[name](**SHAPE))
     _, given, metrics = written(config, [level], runtime, monkeypatch)
     assert given == [] and metrics[0]["skipped"] == config.epochs * config.minibatches
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_to_learn_from_is_a_skip(name: str, runtime: Runtime, monkeypatch: pytest.MonkeyPatch):
+    config = METHODS[name](**SHAPE)
+    _, given, metrics = written(config, [[], [Group("lost", (), dropped=4)], GROUPS], runtime, monkeypatch)
+    assert [one["skipped"] for one in metrics[:2]] == [config.epochs * config.minibatches] * 2 and given
 
 
 BASE = {"advantage": group_normalized, "aggregation": token_mean}
