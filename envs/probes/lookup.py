@@ -96,11 +96,17 @@ class Lookup(Probe):
             order = [self.names[i] for i in self.np_random.permutation(len(self.names))]
             circles[relation] = dict(zip(order, [*order[1:], order[0]]))
         self.store = {name: {relation: circle[name] for relation, circle in circles.items()} for name in self.names}
+        self._ask()
+        while len({*self.way[:-1]}) < self.hops:  # nobody is looked up twice; one relation alone never leads back so soon
+            self._ask()
+        self.shown = tuple(self._together(name) for name in self.names)
+
+    def _ask(self) -> None:
         self.asked = tuple(self.relations[self.np_random.integers(len(self.relations))] for _ in range(self.hops))
         way = [self.names[self.np_random.integers(len(self.names))]]
         for relation in self.asked:
             way.append(self.store[way[-1]][relation])
-        self.way, self.shown = tuple(way), tuple(self._together(name) for name in self.names)
+        self.way = tuple(way)
 
     def _together(self, name: str) -> tuple[str, ...]:
         others = [other for other in self.names if other != name]

@@ -93,6 +93,15 @@ def distances(layout: Layout) -> Mapping[State, int]:
     return MappingProxyType(found)
 
 
+def _joined(layout: Layout) -> bool:
+    """Whether one gets from the start to key and exit once the door is open."""
+    found, opened = [layout.start], State(layout.start, key=True, open=True)
+    for cell in found:
+        around = (_beside(cell, way) for way in MOVES.values())
+        found += [there for there in around if there not in found and mark(layout, opened, there) != "#"]
+    return layout.key in found and layout.exit in found
+
+
 def drawn(rng: np.random.Generator, size: tuple[int, int], walls: int) -> Layout:
     """A layout whose exit can be reached: start and key in one room, the exit in the other, up to `walls` more walls."""
     rows, columns = size
@@ -104,6 +113,6 @@ def drawn(rng: np.random.Generator, size: tuple[int, int], walls: int) -> Layout
     free = [cell for cell in near + far if cell not in (start, key, layout.exit)]
     for place in rng.permutation(len(free)):
         more = replace(layout, walls=tuple(sorted((*layout.walls, free[place]))))
-        if len(more.walls) <= walls and State(start) in distances(more):
+        if len(more.walls) <= walls and _joined(more):
             layout = more
     return layout
