@@ -1,10 +1,23 @@
 """Worlds played by hand."""
 
+from typing import Any, TypeVar
+
 import numpy as np
 
-from agentrl_jax.environment import Environment
+import agentrl_jax.envs  # noqa: F401
+from agentrl_jax.environment import Environment, make
 from agentrl_jax.messages import Message, assistant
 from agentrl_jax.trajectories import Group, Trajectory, Turn
+
+World = TypeVar("World", bound=Environment)
+
+
+def fresh(kind: type[World], **options: Any) -> World:
+    """The registered world of this class, reset with seed 0."""
+    env = make(f"agentrl/{kind.__name__}-v0", options)
+    assert isinstance(env, kind)
+    env.reset(seed=0)
+    return env
 
 
 def turn_of(env: Environment, action: str) -> Turn:

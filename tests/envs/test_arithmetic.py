@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import answers, by_hand, facts, group_of, played, rewards
+from worlds import answers, by_hand, facts, fresh, group_of, played, rewards
 
 from agentrl_jax.algorithms.rewards import AttemptDecay, InTurn, Progress, RepeatedAnswers
 from agentrl_jax.environment import make
@@ -15,9 +15,7 @@ WRONG = "Incorrect. Please think again.\n"
 
 
 def world(problem: tuple[int, str, int] = (17, "+", 25), **options) -> Arithmetic:
-    env = make("agentrl/Arithmetic-v0", options)
-    assert isinstance(env, Arithmetic)
-    env.reset(seed=0)
+    env = fresh(Arithmetic, **options)
     env.problem = problem
     return env
 

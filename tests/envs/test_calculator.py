@@ -1,7 +1,7 @@
 """The calculator: texts and rewards by hand, void turns, and what a mask makes of them."""
 
 import pytest
-from worlds import answers, by_hand, facts, played, rewards
+from worlds import answers, by_hand, facts, fresh, played, rewards
 
 from agentrl_jax.algorithms.quality import void
 from agentrl_jax.environment import make
@@ -11,9 +11,7 @@ from agentrl_jax.messages import texts
 
 
 def world(numbers: tuple[int, ...] = (3, 14, 8), **options) -> Calculator:
-    env = make("agentrl/Calculator-v0", {"terms": len(numbers), **options})
-    assert isinstance(env, Calculator)
-    env.reset(seed=0)
+    env = fresh(Calculator, terms=len(numbers), **options)
     env.numbers = numbers
     return env
 

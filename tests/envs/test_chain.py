@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import answers, by_hand, facts, played, rewards
+from worlds import answers, by_hand, facts, fresh, played, rewards
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.probes.chain import Chain
@@ -13,9 +13,7 @@ from agentrl_jax.messages import texts
 
 def world(digits: tuple[int, ...] = (0, 5, 7), **options) -> Chain:
     """Right letters of the default: "a", "b", "d"."""
-    env = make("agentrl/Chain-v0", {"length": len(digits), **options})
-    assert isinstance(env, Chain)
-    env.reset(seed=0)
+    env = fresh(Chain, length=len(digits), **options)
     env.digits = digits
     return env
 

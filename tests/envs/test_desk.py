@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from worlds import answers, by_hand, facts, group_of, played, rewards
+from worlds import answers, by_hand, facts, fresh, group_of, played, rewards
 
 from agentrl_jax.algorithms.rewards import Gate
 from agentrl_jax.environment import make
@@ -14,9 +14,7 @@ from agentrl_jax.messages import texts
 
 
 def world(pages: tuple[int, ...] = (4, 9, 0, 8), asked: tuple[int, int] = (1, 4), **options) -> Desk:
-    env = make("agentrl/Desk-v0", {"pages": len(pages), **options})
-    assert isinstance(env, Desk)
-    env.reset(seed=0)
+    env = fresh(Desk, pages=len(pages), **options)
     env.pages, env.asked = pages, asked
     return env
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from worlds import answers, by_hand, facts, group_of, played, rewards
+from worlds import answers, by_hand, facts, fresh, group_of, played, rewards
 
 from agentrl_jax.algorithms.rewards import DistanceSuccess
 from agentrl_jax.environment import make
@@ -18,9 +18,7 @@ WAY = ["right", "take", "down", "open", "right", "right", "up"]
 
 
 def world(layout: Layout = ROOMS, **options) -> KeyDoor:
-    env = make("agentrl/KeyDoor-v0", {"height": layout.size[0], "width": layout.size[1], **options})
-    assert isinstance(env, KeyDoor)
-    env.reset(seed=0)
+    env = fresh(KeyDoor, height=layout.size[0], width=layout.size[1], **options)
     env.layout, env.state = layout, State(layout.start)
     return env
 

@@ -5,7 +5,7 @@ from itertools import permutations, product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import answers, by_hand, facts, played, rewards
+from worlds import answers, by_hand, facts, fresh, played, rewards
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.probes.lookup import Lookup, f1
@@ -21,9 +21,7 @@ STORE = {
 
 def world(**options) -> Lookup:
     """boss of pal of ann? Her pal is cat, whose boss is ann."""
-    env = make("agentrl/Lookup-v0", {"people": 3, **options})
-    assert isinstance(env, Lookup)
-    env.reset(seed=0)
+    env = fresh(Lookup, people=3, **options)
     env.store, env.asked, env.way = STORE, ("pal", "boss"), ("ann", "cat", "ann")
     return env
 
