@@ -7,6 +7,12 @@ ENVIRONMENTS = {
     "agentrl/Wordle-v0": ("agentrl_jax.envs.lmrl.wordle:Wordle", {}),
     "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
     "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
+    "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
+    "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
+    "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),
+    "agentrl/Desk-v0": ("agentrl_jax.envs.probes.desk:Desk", {}),
+    "agentrl/KeyDoor-v0": ("agentrl_jax.envs.probes.keydoor:KeyDoor", {}),
+    "agentrl/Lookup-v0": ("agentrl_jax.envs.probes.lookup:Lookup", {}),
 }
 
 for name, (entry_point, options) in ENVIRONMENTS.items():

@@ -12,9 +12,9 @@ from hand_made import ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.context import ContextManager, FullHistory, LastMessages
 from agentrl_jax.environment import make, normalized_score
+from agentrl_jax.envs import ENVIRONMENTS
 from agentrl_jax.episodes import Agent, Prompter, scripted_calls
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant, texts, user
@@ -44,7 +44,7 @@ WORDLE, MAZE_PO, MAZE_FO = (f"agentrl_jax.envs:agentrl/{name}" for name in ("Wor
     ],
 )
 def test_a_name_that_is_unknown_is_answered_with_those_that_are(name: str):
-    with pytest.raises(UserError, match=r"no environment is called .*; there are agentrl/MazeFO-v0, agentrl/MazePO-v0, agentrl/Wordle-v0"):
+    with pytest.raises(UserError, match=rf"no environment is called .*; there are {', '.join(sorted(ENVIRONMENTS))}$"):
         make(name)
 
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ import numpy as np
 
 from agentrl_jax.context import LastMessages
 from agentrl_jax.environment import Environment, Messages, Player
+from agentrl_jax.envs.players import Mixed
 from agentrl_jax.envs.rewindable import Rewindable
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
@@ -93,23 +93,12 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
     return shortest(env.goal)[env.position][1]
 
 
-@dataclass(frozen=True)
-class ExpertMixture:
-    """With `prob_expert` the expert's move, else a uniform one."""
-
-    prob_expert: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.prob_expert <= 1:
-            raise UserError(f"prob_expert is a probability, not {self.prob_expert}")
-
-    def __call__(self, env: Environment, rng: np.random.Generator) -> str:
-        return (_expert if rng.random() < self.prob_expert else _random)(env, rng)
-
-
 def mixture(prob_expert: float = 0.017) -> Player:
-    """A data policy (LMRL-Gym's own is not published); the default's mean return over the starts is the middle anchor, -83."""
-    return ExpertMixture(prob_expert)
+    """With `prob_expert` the expert's move, else a uniform one: a data policy, as LMRL-Gym's own is not published.
+
+    The default's mean return over the starts is the middle anchor, -83.
+    """
+    return Mixed(_expert, _random, prob_expert)
 
 
 class Maze(Rewindable):

@@ -1,7 +1,6 @@
 """`Wordle`: find a five-letter word in six guesses (LMRL-Gym, arXiv 2311.18232)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import product
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl_jax.environment import Environment, Messages, Player
+from agentrl_jax.envs.players import Mixed
 from agentrl_jax.envs.rewindable import Rewindable
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
@@ -72,28 +72,17 @@ def _consistent(env: Environment, rng: np.random.Generator) -> str:
     return spelled(env.words[rng.choice(np.flatnonzero(env.consistent()))])
 
 
-@dataclass(frozen=True)
-class RandomMixture:
-    """LMRL-Gym's data policy: with `prob_smart` a uniform consistent word, else a uniform word of the list."""
-
-    prob_smart: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.prob_smart <= 1:
-            raise UserError(f"prob_smart is a probability, not {self.prob_smart}")
-
-    def __call__(self, env: Environment, rng: np.random.Generator) -> str:
-        return (_consistent if rng.random() < self.prob_smart else _random)(env, rng)
-
-
 # Mean returns that score 0, 50 and 100. LMRL-Gym's for its 431 words; for a shorter list its kind of data policy (`mixture`,
 # 20,000 games) and the expert (every target), measured here.
 ANCHORS = {431: (-6.0, -4.121715, -1.935), 256: (-6.0, -3.89, -1.742), 128: (-6.0, -3.61, -1.625), 64: (-6.0, -3.33, -1.422)}
 
 
 def mixture(prob_smart: float = 0.33) -> Player:
-    """The data policy; the default's mean return on 431 words is that of LMRL-Gym's data set, about -4.12."""
-    return RandomMixture(prob_smart)
+    """LMRL-Gym's data policy: with `prob_smart` a uniform consistent word, else a uniform word of the list.
+
+    The default's mean return on 431 words is that of LMRL-Gym's data set, about -4.12.
+    """
+    return Mixed(_consistent, _random, prob_smart)
 
 
 @lru_cache(maxsize=8192)

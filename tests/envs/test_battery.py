@@ -187,14 +187,16 @@ class TestEveryEnvironment:
         env = make(name)
         env.reset(seed=5)
         rng = players_rng(5)
-        env.step(env.players["random"](env, rng))
-        data = pickle.dumps(env)
-        assert len(data) < 50_000
-        twin = pickle.loads(data)
-        for _ in range(3):
+        twin = env
+        for _ in range(4):
+            if env._done:
+                break
+            data = pickle.dumps(env)
+            assert len(data) < 50_000
+            twin = pickle.loads(data)
             action = env.players["random"](env, rng)
             assert twin.step(action) == env.step(action)
-        assert twin.reset() == env.reset()
+        assert twin is not env and twin.reset() == env.reset()
 
     def test_score_anchors_rise(self, name):
         anchors = make(name).score_anchors
@@ -205,7 +207,7 @@ class TestEveryEnvironment:
     def test_the_expert_beats_the_random_player(self, name):
         env = make(name)
         means = {p: np.mean([total(play(env, p, seed)) for seed in range(20)]) for p in ("random", "expert")}
-        assert means["expert"] > means["random"] + 1
+        assert means["expert"] - means["random"] > 0.5 * (env.reward_bounds[1] - env.reward_bounds[0])
 
     def test_its_context_shows_the_newest_message(self, name):
         env = make(name)
@@ -230,6 +232,7 @@ def test_every_player_finishes_within_the_reward_bounds(name, player):
             assert sum(info["rewards"].values()) == reward
             assert info.get("legal", True) is True
             assert ("success" in info) == (terminated or truncated)
+            assert json.loads(json.dumps(info)) == info
 
 
 @pytest.mark.parametrize("name", NAMES)
