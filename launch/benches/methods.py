@@ -1,6 +1,5 @@
 """`methods`: claims of papers, tested over seeds; generates the table of docs/methods.md."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from agentrl_jax.launch.methods.table import methods_table
 from agentrl_jax.launch.options import option
 from agentrl_jax.launch.sweeps.cells import Cell, run_cells
 from agentrl_jax.launch.sweeps.grid import check
+from agentrl_jax.launch.sweeps.table import MISSING
 
 
 @dataclass
@@ -36,33 +36,29 @@ class Methods:
         names = [name.strip() for name in self.only.split(",") if name.strip()] or known
         if unknown := set(names) - set(known):
             raise UserError(f"--only={self.only}: there is no comparison {sorted(unknown)[0]!r}, only {', '.join(known)}")
-        methods_table(self.comparisons, Path(self.folder))  # what is kept is read before minutes are spent
+        self._publish()  # what is kept and the page are read before minutes are spent
         failed = [] if self.print_only else self._run_missing([one for one in self.comparisons if one.name in names])
-        table = methods_table(self.comparisons, Path(self.folder))
-        pages.put(Path(self.page), "methods", table)
-        print(table)
+        print(methods_table(self.comparisons, Path(self.folder)))
         if failed:
             raise UserError(f"{len(failed)} cells failed; the same command runs them again, their logs are in {self.runs}")
         return {"bench": "methods", "comparisons": {one.name: self._verdict(one) for one in self.comparisons}}
 
+    def _publish(self) -> None:
+        pages.put(Path(self.page), "methods", methods_table(self.comparisons, Path(self.folder)))
+
     def _verdict(self, comparison: Comparison) -> str:
         judged = comparison.verdict(comparison.found(Path(self.folder)))
-        return judged[1] if judged else "missing"
+        return judged[1] if judged else MISSING
 
     def _run_missing(self, comparisons: list[Comparison]) -> list[Cell]:
-        """Keeps each cell as it finishes."""
-        missing: dict[Cell, tuple[Comparison, Path]] = {}
-        for comparison in comparisons:
-            for file, cell in comparison.cells(Path(self.runs)):
-                path = Path(self.folder) / comparison.name / file
-                if not path.exists():
-                    missing[cell] = comparison, path
+        """Keeps each cell as it finishes; returns those that failed."""
+        cells = [(cell, one) for one in comparisons for _, cell in one.cells(Path(self.runs))]
+        missing = {cell: one for cell, one in cells if not one.path(Path(self.folder), cell).exists()}
         check(list(missing))
 
         def keep(cell: Cell) -> None:
-            comparison, path = missing[cell]
-            comparison.keep(cell, path)
-            print(f"kept {path}", file=sys.stderr, flush=True)
+            missing[cell].keep(Path(self.folder), cell)
+            self._publish()
 
         for cell in filter(lambda cell: cell.finished, missing):
             keep(cell)

@@ -38,26 +38,30 @@ class Comparison:
     higher_is_better: bool = True
 
     def cells(self, runs: Path) -> Iterator[tuple[str, Cell]]:
-        """(file name, cell): the two sides of a seed one after the other."""
+        """(side, cell): the two sides of a seed one after the other."""
         for seed in self.seeds:
             for name, side in zip(SIDES, (self.base, self.method)):
-                cell = f"{name}-{seed}"
-                yield f"{cell}.json", Cell(side.config, side.overrides, seed, runs / self.name / cell)
+                yield name, Cell(side.config, side.overrides, seed, runs / self.name / f"{name}-{seed}")
 
-    def keep(self, cell: Cell, path: Path) -> None:
-        """Write what a finished cell measured. Raises UserError where its run cannot be measured."""
-        seconds = json.loads((cell.run_dir / "summary.json").read_text())["seconds"]
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def path(self, folder: Path, cell: Cell) -> Path:
+        """Where a cell is kept."""
+        return folder / self.name / f"{cell.run_dir.name}.json"
+
+    def keep(self, folder: Path, cell: Cell) -> None:
+        """Write what a finished cell measured, and the seconds it took. Raises UserError where its run cannot be measured."""
         value = float(self.measure.of(cell.run_dir))
         if not math.isfinite(value):
             raise UserError(f"the {self.measure.name} of {cell.run_dir} is {value}: measure something that is a number")
+        path = self.path(folder, cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        seconds = json.loads((cell.run_dir / "summary.json").read_text())["seconds"]
         write_json(path, {**self._identity(cell), "value": value, "seconds": round(sum(seconds.values()), 1)})
 
     def found(self, folder: Path) -> dict[str, list[float | None]]:
         """Of each side its seeds' values; None: missing. Raises UserError where a file is of another cell."""
         values: dict[str, list[float | None]] = {side: [] for side in SIDES}
-        for file, cell in self.cells(Path()):
-            values[file.partition("-")[0]].append(self._kept(folder / self.name / file, cell))
+        for side, cell in self.cells(Path()):
+            values[side].append(self._kept(self.path(folder, cell), cell))
         return values
 
     def _kept(self, path: Path, cell: Cell) -> float | None:
