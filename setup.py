@@ -75,6 +75,7 @@ setup(
     entry_points={
         "console_scripts": [
             "agentrl-train = agentrl_jax.launch.train:main",
+            "agentrl-sweep = agentrl_jax.launch.sweep:main",
             "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
             "agentrl-play = agentrl_jax.launch.play:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",

@@ -14,7 +14,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from absl import flags
 
-from agentrl_jax.launch import command
+from agentrl_jax.launch import command, pages
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -53,17 +53,10 @@ def make() -> None:
         if path.exists() or not (flags.FLAGS.print_only or (flags.FLAGS.only and name not in flags.FLAGS.only)):
             found[name] = kept_report(Subject(**fields), path)
             print(f"{name}: {found[name]['command']}", file=sys.stderr, flush=True)
-    write("plans", plans_table(found))
+    pages.put(PAGE, "plans", plans_table(found))
     bench = Scaling()
     cells = [(kind, RESULTS / "scaling" / name, subject) for kind, name, subject in bench.cells()]
-    write("scaling", scaling_table([(kind, kept_report(subject, path)) for kind, path, subject in cells if path.exists()]))
-
-
-def write(name: str, text: str) -> None:
-    """Put a text between its marks in the page."""
-    page, marks = PAGE.read_text(), (f"<!-- {name} -->\n", f"<!-- /{name} -->")
-    before, rest = page.split(marks[0])
-    PAGE.write_text(f"{before}{marks[0]}{text}\n{marks[1]}{rest.split(marks[1])[1]}")
+    pages.put(PAGE, "scaling", scaling_table([(kind, kept_report(subject, path)) for kind, path, subject in cells if path.exists()]))
 
 
 if __name__ == "__main__":

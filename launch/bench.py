@@ -1,4 +1,4 @@
-"""Measure: agentrl-bench sampling|agentic|latency|cost|scaling [--flags]; prints one JSON line, scaling a table before it.
+"""Measure: agentrl-bench sampling|agentic|latency|cost|scaling|methods [--flags]; prints one JSON line, the last two a table before it.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
@@ -18,10 +18,11 @@ def benches() -> dict[str, Any]:
     from agentrl_jax.launch.benches.agentic import Agentic
     from agentrl_jax.launch.benches.cost import Cost
     from agentrl_jax.launch.benches.latency import Latency
+    from agentrl_jax.launch.benches.methods import Methods
     from agentrl_jax.launch.benches.sampling import Sampling
     from agentrl_jax.launch.benches.scaling import Scaling
 
-    return {"sampling": Sampling, "agentic": Agentic, "latency": Latency, "cost": Cost, "scaling": Scaling}
+    return {"sampling": Sampling, "agentic": Agentic, "latency": Latency, "cost": Cost, "scaling": Scaling, "methods": Methods}
 
 
 def bench(name: str, known: dict[str, Any]) -> None:

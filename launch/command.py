@@ -3,11 +3,14 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
 from agentrl_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from agentrl_jax.experiment import Experiment
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
@@ -27,17 +30,28 @@ def run(main: Callable[[], Any], argv: list[str] | None = None) -> int:
     return 0
 
 
-def parse(argv: list[str]) -> None:
+def parse(argv: list[str], known: flags.FlagValues = flags.FLAGS) -> None:
     """Parse absl flags. Raises UserError where one is unknown, of the wrong type or names no config field."""
     if any(arg in ("--help", "-h", "-help", "--helpfull") for arg in argv):
         print(f"{sys.modules['__main__'].__doc__ or ''}\nflags of {os.path.basename(argv[0])}:\n{flags.FLAGS.main_module_help()}")
         raise SystemExit(0)
     try:
-        rest = flags.FLAGS(argv)
+        rest = known(argv)
     except Exception as error:
         raise UserError(_sentence(error)) from error
     if len(rest) > 1:
         raise UserError(f"{rest[1]!r} is no flag: flags are written --name=value (--help lists them)")
+
+
+def experiment(known: flags.FlagValues = flags.FLAGS) -> "Experiment":
+    """The parsed --config. Raises UserError where none was given or its file is not there."""
+    from agentrl_jax.experiment import Experiment
+
+    if known.config is None:
+        raise UserError("say what to train with --config=configs/wordle_grpo.py (see configs/ for more)")
+    if not isinstance(known.config, Experiment):  # config_flags hands out an object whose every use raises
+        raise UserError(f"there is no config file {known['config'].config_filename}: see the files in configs/")
+    return known.config
 
 
 def _sentence(error: Exception) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
-from agentrl_jax.errors import UserError
 from agentrl_jax.launch import command
 
 config_flags.DEFINE_config_file("config", help_string="A config file, or file.py:variant; --config.field=value overrides a field.")
@@ -27,14 +26,9 @@ flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
 def train() -> None:
     import agentrl_jax.envs  # noqa: F401  registers the environments
     from agentrl_jax import loop
-    from agentrl_jax.experiment import Experiment
     from agentrl_jax.hosts import join
 
-    experiment = flags.FLAGS.config
-    if experiment is None:
-        raise UserError("say what to train with --config=configs/wordle_grpo.py (see configs/ for more)")
-    if not isinstance(experiment, Experiment):  # config_flags hands out an object whose every use raises
-        raise UserError(f"there is no config file {flags.FLAGS['config'].config_filename}: see the files in configs/")
+    experiment = command.experiment()
     run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
     f = flags.FLAGS
     with join(f.coordinator, f.processes, f.process_id, experiment.environment.deadlines) as hosts:

@@ -1,0 +1,65 @@
+"""`methods`: claims of papers, tested over seeds; generates the table of docs/methods.md."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import pages
+from agentrl_jax.launch.methods.comparison import Comparison
+from agentrl_jax.launch.methods.comparisons import COMPARISONS
+from agentrl_jax.launch.methods.table import methods_table
+from agentrl_jax.launch.options import option
+from agentrl_jax.launch.sweeps.cells import Cell, run_cells
+from agentrl_jax.launch.sweeps.grid import check
+from agentrl_jax.launch.sweeps.table import MISSING
+
+
+@dataclass
+class Methods:
+    """A cell is one seed of one side of a comparison, kept in a file and not run again; one that stopped goes on."""
+
+    only: str = option("", "The comparisons to run, with commas between; empty: all. The table has all of them.")
+    print_only: bool = option(False, "Run nothing.")
+    parallel: int = option(1, "Cells side by side.", 1)
+    runs: str = option("runs/methods", "Where the run folders live.")
+    folder: str = option("benchmarks/results/methods", "Where the cells are kept.")
+    page: str = option("docs/methods.md", "The page with the table.")
+    comparisons: ClassVar[tuple[Comparison, ...]] = COMPARISONS
+
+    def prepare(self) -> None:
+        """Nothing runs on this process's devices."""
+
+    def run(self) -> dict[str, Any]:
+        """Run what is missing, put the table into the page, print it, and report. Raises UserError where a cell failed."""
+        known = [comparison.name for comparison in self.comparisons]
+        names = [name.strip() for name in self.only.split(",") if name.strip()] or known
+        if unknown := set(names) - set(known):
+            raise UserError(f"--only={self.only}: there is no comparison {sorted(unknown)[0]!r}, only {', '.join(known)}")
+        self._publish()  # what is kept and the page are read before minutes are spent
+        failed = [] if self.print_only else self._run_missing([one for one in self.comparisons if one.name in names])
+        print(methods_table(self.comparisons, Path(self.folder)))
+        if failed:
+            raise UserError(f"{len(failed)} cells failed; the same command runs them again, their logs are in {self.runs}")
+        return {"bench": "methods", "comparisons": {one.name: self._verdict(one) for one in self.comparisons}}
+
+    def _publish(self) -> None:
+        pages.put(Path(self.page), "methods", methods_table(self.comparisons, Path(self.folder)))
+
+    def _verdict(self, comparison: Comparison) -> str:
+        judged = comparison.verdict(comparison.found(Path(self.folder)))
+        return judged[1] if judged else MISSING
+
+    def _run_missing(self, comparisons: list[Comparison]) -> list[Cell]:
+        """Keeps each cell as it finishes; returns those that failed."""
+        cells = [(cell, one) for one in comparisons for _, cell in one.cells(Path(self.runs))]
+        missing = {cell: one for cell, one in cells if not one.path(Path(self.folder), cell).exists()}
+        check(list(missing))
+
+        def keep(cell: Cell) -> None:
+            missing[cell].keep(Path(self.folder), cell)
+            self._publish()
+
+        for cell in filter(lambda cell: cell.finished, missing):
+            keep(cell)
+        return run_cells(list(missing), Path(self.runs), self.parallel, keep) if missing else []

@@ -1,0 +1,52 @@
+"""Train over seeds and a grid: agentrl-sweep --config=FILE[:variant] --seeds=0,1,2 --out=FOLDER [--grid='rl.steps=40,80;...']
+
+A cell is one agentrl-train with a run folder of its own in FOLDER; --parallel=2 runs two side by side. The same command again goes on
+where it stopped and runs no finished cell; --config.field=value is for all cells. Prints a line a setting, also into FOLDER/sweep.md.
+"""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import command
+
+config_flags.DEFINE_config_file("config", help_string="A config file, or file.py:variant; --config.field=value overrides a field.")
+flags.DEFINE_list("seeds", ["0", "1", "2"], "Which seeds.")
+flags.DEFINE_string("grid", "", "field=value,value;field=value,...: every combination is a setting.")
+flags.DEFINE_string("out", "", "The folder of the cells.")
+flags.DEFINE_integer("parallel", 1, "Cells side by side.", lower_bound=1)
+flags.DEFINE_bool("print_only", False, "Run nothing.")
+
+
+def sweep() -> None:
+    from agentrl_jax.launch.sweeps import cells, grid, table
+
+    command.experiment()
+    config, out = flags.FLAGS["config"], Path(flags.FLAGS.out)
+    if not flags.FLAGS.out:
+        raise UserError("say where the cells live with --out=runs/my_sweep")
+    if "seed" in config.override_values:
+        raise UserError("--config.seed: seeds are given with --seeds=0,1,2")
+    overrides = {field: str(value) for field, value in config.override_values.items()}
+    seeds, settings = grid.seeds_of(flags.FLAGS.seeds), grid.settings_of(flags.FLAGS.grid)
+    rows = [grid.cells_of(config.config_filename, overrides, setting, seeds, out) for setting in settings]
+    every = [cell for row in rows for cell in row]
+    grid.check(every)
+    failed = [] if flags.FLAGS.print_only else cells.run_cells(every, out, flags.FLAGS.parallel)
+    lines = [table.line_of(setting, row) for setting, row in zip(settings, rows)]
+    print(table.markdown(lines))
+    if out.is_dir():
+        table.write(out, {"config": config.config_filename, "overrides": overrides, "seeds": seeds}, lines)
+    if failed:
+        raise UserError(f"{len(failed)} of {len(every)} cells failed; the same command runs them again, their logs are in {out}")
+
+
+def main() -> None:
+    sys.exit(command.run(sweep))
+
+
+if __name__ == "__main__":
+    main()

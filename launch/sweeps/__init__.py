@@ -1,0 +1,1 @@
+"""What `agentrl-sweep` runs and prints."""

@@ -1,0 +1,120 @@
+"""Comparisons: what is run and kept, what the interval says of a claim, and that the page says what the kept cells say."""
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import pages
+from agentrl_jax.launch.benches.methods import Methods
+from agentrl_jax.launch.methods.comparison import Comparison, Side
+from agentrl_jax.launch.methods.comparisons import COMPARISONS
+from agentrl_jax.launch.methods.table import methods_table
+from agentrl_jax.launch.sweeps import cells
+from agentrl_jax.launch.sweeps.grid import experiment_of
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # ml_collections reads configs so
+WORDLE = "configs/wordle_grpo.py:smoke"
+LONGER = Comparison("longer", "arXiv 0000.00000", "More is better.", Side(WORDLE), Side(WORDLE, {"rl.steps": "9"}), seeds=(1, 2, 3))
+
+
+class Fake(Methods):
+    comparisons: ClassVar = (LONGER,)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setattr(cells, "TRAIN", (sys.executable, str(Path(__file__).parent / "fake_training.py")))
+    (tmp_path / "page.md").write_text("before\n<!-- methods -->\nold\n<!-- /methods -->\nafter\n")
+    return Fake(runs=str(tmp_path / "runs"), folder=str(tmp_path / "kept"), page=str(tmp_path / "page.md"))
+
+
+def values(base: Sequence[float | int], method: Sequence[float | int]) -> dict[str, list[float | None]]:
+    return {"base": [float(x) for x in base], "method": [float(x) for x in method]}
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "verdict"),
+    [
+        ([1, 2, 3], [2, 3.1, 3.9], "shown"),  # differences 1, 1.1, .9: 1 ± 4.3027 x .1 / sqrt(3) = .25
+        ([2, 3.1, 3.9], [1, 2, 3], "opposite"),
+        ([1, 2, 3], [2, 2, 5], "not shown"),  # 1, 0, 2: 1 ± 2.48
+        ([1, 2, 3], [1, 2, 3], "not shown"),  # 0 ± 0 holds zero
+    ],
+)
+def test_the_interval_of_the_paired_difference_gives_the_verdict(base: Sequence[float | int], method: Sequence[float | int], verdict: str):
+    judged = LONGER.verdict(values(base, method))
+    assert judged is not None and judged[1] == verdict
+    other = {"shown": "opposite", "opposite": "shown"}.get(verdict, verdict)
+    flipped = dataclasses.replace(LONGER, higher_is_better=False).verdict(values(base, method))
+    assert flipped == (judged[0], other)
+
+
+def test_one_seed_shows_nothing_and_missing_cells_give_no_verdict():
+    one = dataclasses.replace(LONGER, seeds=(1,))
+    assert one.verdict(values([0], [9])) == ((9.0, math.inf), "not shown")
+    assert LONGER.verdict({"base": [1.0, 2.0, 3.0], "method": [9.0, None, 9.0]}) is None
+
+
+def test_the_bench_keeps_each_cell_and_writes_the_table(bench: Fake, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    assert bench.run()["comparisons"] == {"longer": "shown"}
+    # Rates .1, .2, .3 against .2, .3, .4: .1 more on every seed.
+    table = (
+        "| comparison | claim | measure | base | method | difference | verdict |\n|---|---|---|---|---|---|---|\n"
+        "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | 0.3 ± 0.248 | +0.1 ±"
+    )
+    page = (tmp_path / "page.md").read_text()
+    assert page.startswith(f"before\n<!-- methods -->\n{table}") and page.endswith(" | shown |\n<!-- /methods -->\nafter\n")
+    assert capfd.readouterr().out.startswith(table)
+    kept = json.loads((tmp_path / "kept" / "longer" / "method-2.json").read_text())
+    command = f"agentrl-train --config={WORDLE} --config.rl.steps=9 --config.seed=2"
+    assert kept == {"command": command, "measure": "final success rate", "value": pytest.approx(0.3), "seconds": 3.5}
+    bench.run()
+    assert (tmp_path / "runs" / "longer" / "method-2" / "began").read_text().count("\n") == 1
+    (tmp_path / "kept" / "longer" / "method-2.json").unlink()
+    bench.print_only = True
+    assert bench.run()["comparisons"] == {"longer": "missing"}
+    assert "| 0.2 ± 0.248 | 0.3 ± 1.27 (1 missing) | missing | missing |" in (tmp_path / "page.md").read_text()
+
+
+def test_a_kept_cell_of_another_command_is_not_taken_for_this_one(bench: Fake, tmp_path: Path):
+    bench.run()
+    path = tmp_path / "kept" / "longer" / "base-1.json"
+    path.write_text(path.read_text().replace("smoke", "quickstart"))
+    with pytest.raises(UserError, match=r"base-1\.json holds the final success rate of agentrl-train .*quickstart"):
+        bench.run()
+    path.write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        bench.run()
+
+
+def test_a_failed_cell_is_told_of_after_the_table(bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Fake, "comparisons", (dataclasses.replace(LONGER, seeds=(1, 7)),))
+    with pytest.raises(UserError, match="2 cells failed"):
+        bench.run()
+    assert "| 0.1 ± ? (1 missing) | 0.2 ± ? (1 missing) | missing | missing |" in (tmp_path / "page.md").read_text()
+
+
+def test_a_comparison_or_a_page_that_is_not_there_is_named(bench: Fake, tmp_path: Path):
+    with pytest.raises(UserError, match="no comparison 'shorter', only longer"):
+        dataclasses.replace(bench, only="longer,shorter").run()
+    with pytest.raises(UserError, match="no page with one pair of marks"):
+        dataclasses.replace(bench, page=str(tmp_path / "nowhere.md"), print_only=True).run()
+
+
+def test_the_table_of_the_page_is_what_the_kept_cells_say():
+    assert pages.between(ROOT / "docs" / "methods.md", "methods") == methods_table(COMPARISONS, ROOT / "benchmarks/results/methods")
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.name)
+def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path):
+    assert [one.name for one in COMPARISONS].count(comparison.name) == 1
+    base, method = (experiment_of(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
+    assert base != method and base.seed == method.seed
