@@ -247,6 +247,7 @@ class Phase:
     algorithm: AlgorithmConfig
     steps: int = 100
     checkpoint_every: int = 50
+    publish_every: int = 1  # steps after which the engine gets the newest weights; more: it samples with older ones
 
 
 @dataclass

@@ -71,6 +71,8 @@ def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: boo
 
 def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign) -> tuple[Params, float]:
     """Train one phase to its end; returns its parameters and the seconds that its steps took, resumed or not."""
+    if phase.publish_every < 1 or phase.checkpoint_every % phase.publish_every:
+        raise UserError(f"{name}: weights are published every {phase.publish_every} steps: checkpoint_every must be a multiple of that")
     algorithm = phase.algorithm.build(run.policy, run.mesh, phase.steps)
     state = algorithm.init(jax.random.key(run.experiment.seed), params)
     keeper = Keeper(run.run_dir / "checkpoints" / name)
@@ -95,7 +97,7 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
         groups = feed.next(step)
         collected = time.monotonic()
         state, metrics = algorithm.step(state, groups, run.runtime)
-        if phase.source.on_policy:
+        if phase.source.on_policy and (step + 1) % phase.publish_every == 0:
             run.runtime.publish(state.params, step + 1)
         report(run, name, pending)  # of the step before, while this one is on the device
         failures = {name: count - failed.get(name, 0.0) for name, count in run.runtime.failures.metrics().items()}

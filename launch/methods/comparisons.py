@@ -1,11 +1,28 @@
-"""What `agentrl-bench methods` compares. A cell trains for a few minutes on a CPU, so a claim is tested on a small task."""
+"""What `agentrl-bench methods` compares. A cell trains for a few minutes on a CPU, so a claim is tested on a small task.
+
+Base and method are variants of one config, with the same budget of steps and episodes and the same rates.
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
+from agentrl_jax.launch.sweeps.measures import area, largest
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
     "rl.source.tasks": "16", "rl.algorithm.optimizer.learning_rate": "3e-4", "evaluation.episodes": "256",
 }  # fmt: skip
+
+
+def variants(
+    name: str, config: str, paper: str, claim: str, base: str = "base", overrides: Mapping[str, str] = {}, **more: Any
+) -> Comparison:
+    """A config against one of its own variants."""
+    path = f"configs/{config}.py"
+    return Comparison(name, paper, claim, Side(f"{path}:{base}", overrides), Side(path, overrides), **more)
+
 
 COMPARISONS = (
     Comparison(
@@ -15,4 +32,37 @@ COMPARISONS = (
         base=Side("configs/wordle_grpo.py:smoke", WORDLE),
         method=Side("configs/wordle_dr_grpo.py:smoke", WORDLE),
     ),
-)
+    variants("gated", "desk_gated", "G-RA, arXiv 2508.10548", "A gate on the outcome stops the farming of step rewards."),
+    variants(
+        "simpletir", "calculator_simpletir", "SimpleTIR, arXiv 2509.02479", "Masking trajectories with void turns removes gradient spikes.",
+        measure=largest("gradient_spike"), higher_is_better=False,
+    ),
+    variants(
+        "scaling_inter", "chain_scaling_inter", "ScalingInter-RL, arXiv 2509.08755", "Growing horizons beat the full horizon from the start.",
+    ),
+    variants(
+        "epo", "chain_epo", "EPO, arXiv 2509.22576", "A band around earlier entropy keeps the policy's entropy in it.",
+        measure=within("entropy", 0.8, 1.2),
+    ),
+    variants(
+        "arpo_replay", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "A stored success gives all-failed groups a signal.",
+        measure=area("groups_with_signal"),
+    ),
+    variants("arpo_success", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "With replay more episodes succeed in the end."),
+    variants(
+        "score", "arithmetic_score", "SCoRe, arXiv 2409.12917", "The second attempt improves on the first.", measure=correction
+    ),
+    variants(
+        "igpo_signal", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain gives a signal where outcomes tie.",
+        measure=area("groups_with_signal"),
+    ),
+    variants("igpo_success", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain makes more episodes succeed."),
+    variants("critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO."),
+    variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
+    variants(
+        "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers
+    ),
+    variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps taken in the same state makes more episodes succeed.",
+             measure=area("rollout/success")),
+    variants("spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")),
+)  # fmt: skip
