@@ -1,4 +1,4 @@
-"""Measure: agentrl-bench sampling|agentic|latency|cost|scaling|methods [--flags]; prints one JSON line, the last two a table before it.
+"""Measure: agentrl-bench sampling|agentic|update|latency|cost|scaling|methods [--flags]; prints one JSON line.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
@@ -21,8 +21,12 @@ def benches() -> dict[str, Any]:
     from agentrl_jax.launch.benches.methods import Methods
     from agentrl_jax.launch.benches.sampling import Sampling
     from agentrl_jax.launch.benches.scaling import Scaling
+    from agentrl_jax.launch.benches.update import Update
 
-    return {"sampling": Sampling, "agentic": Agentic, "latency": Latency, "cost": Cost, "scaling": Scaling, "methods": Methods}
+    return {
+        "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "cost": Cost, "scaling": Scaling,
+        "methods": Methods,
+    }  # fmt: skip
 
 
 def bench(name: str, known: dict[str, Any]) -> None:

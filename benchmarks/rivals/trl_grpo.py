@@ -1,8 +1,9 @@
-"""TRL's GRPOTrainer on CPU: `--mode plain` generates one batch a line, `--mode env` takes one training step a line.
+"""TRL's GRPOTrainer on CPU: `--mode plain` generates one batch a line, `--mode env` and `train` take one training step a line.
 
-`plain` times `GRPOTrainer._generate` alone: every completion is exactly `new` tokens long. `env` is a multi-turn
-`environment_factory` run: the tiny random model first learns the format of a tool call by a short supervised loop (untimed), since
-a random model never calls a tool; what a call costs in tokens is then told to the other side, which plays the same.
+`plain` times `GRPOTrainer._generate` alone: every completion is exactly `new` tokens long; `train` times all of a step but that.
+`env` is a multi-turn `environment_factory` run: the tiny random model first learns the format of a tool call by a short supervised
+loop (untimed), since a random model never calls a tool; what a call costs in tokens is then told to the other side, which plays the
+same.
 """
 
 import os
@@ -155,6 +156,13 @@ class Gate(TrainerCallback):
         self._found.append({"seconds": time.perf_counter() - self._began} | found)
         if state.global_step <= self._args.warm:
             self._found.clear()
+        if len(self._found) == len(THREADS) and self._args.mode == "train":
+            episodes = self._args.prompts * self._args.group
+            self._pipe.say({
+                "seconds": min(x["seconds"] - x["rollout_seconds"] for x in self._found),
+                "sampled_tokens": last["sampled_tokens"] + self._args.prompt * episodes,
+            })  # fmt: skip
+            self._found.clear()
         if len(self._found) == len(THREADS):
             least = {name: min(x[name] for x in self._found) for name in ("seconds", "rollout_seconds")}
             self._pipe.say(self._found[-1] | least)
@@ -191,7 +199,7 @@ def plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
 
 def main() -> None:
     sizes = {"prompts": 4, "group": 8, "prompt": 24, "new": 128, "turns": 4, "taught": 150, "warm": 2}
-    args, pipe = flags(__doc__, ["plain", "env"], **sizes), Pipe()
+    args, pipe = flags(__doc__, ["plain", "env", "train"], **sizes), Pipe()
     torch.set_num_threads(THREADS[0])
     torch.manual_seed(0)
     random.seed(0)
@@ -213,15 +221,15 @@ def main() -> None:
         chat_template_kwargs={"enable_thinking": False} if multi else None,
         max_tool_calling_iterations=args.turns - 1, dataloader_pin_memory=False,
     )  # fmt: skip
-    rows = [{"prompt": [QUESTION] if multi else "", "secret": i % DIGITS} for i in range(1000)]
+    rows = [{"prompt": [QUESTION] if multi else "<think>" * args.prompt, "secret": i % DIGITS} for i in range(1000)]
     how = {"environment_factory": Guess} if multi else {"reward_funcs": lambda completions, **_: [0.0] * len(completions)}
     gate = Gate(pipe, args, params)
     trainer = Timed(
         model=model, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
-        callbacks=[gate] if multi else [], **how,
+        callbacks=[] if args.mode == "plain" else [gate], **how,
     )  # fmt: skip
     gate.trainer = trainer
-    if multi:
+    if args.mode != "plain":
         trainer.train()
     else:
         plain(trainer, args, pipe, params)

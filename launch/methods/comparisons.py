@@ -34,11 +34,11 @@ COMPARISONS = (
     ),
     variants("gated", "desk_gated", "G-RA, arXiv 2508.10548", "A gate on the outcome stops the farming of step rewards."),
     variants(
-        "simpletir", "calculator_simpletir", "SimpleTIR, arXiv 2509.02479", "Masking trajectories with void turns removes gradient spikes.",
+        "simpletir", "calculator_simpletir", "SimpleTIR, arXiv 2509.02479", "Masking void trajectories removes gradient spikes.",
         measure=largest("gradient_spike"), higher_is_better=False,
     ),
     variants(
-        "scaling_inter", "chain_scaling_inter", "ScalingInter-RL, arXiv 2509.08755", "Growing horizons beat the full horizon from the start.",
+        "scaling_inter", "chain_scaling_inter", "ScalingInter-RL, arXiv 2509.08755", "Growing horizons beat the full one from the start.",
     ),
     variants(
         "epo", "chain_epo", "EPO, arXiv 2509.22576", "A band around earlier entropy keeps the policy's entropy in it.",
@@ -62,7 +62,7 @@ COMPARISONS = (
     variants(
         "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers
     ),
-    variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps taken in the same state makes more episodes succeed.",
+    variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              measure=area("rollout/success")),
     variants("spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")),
 )  # fmt: skip
