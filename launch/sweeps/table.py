@@ -19,7 +19,7 @@ def line_of(setting: Setting, cells: Sequence[Cell]) -> dict[str, Any]:
     rows = {str(cell.seed): last_row(cell.run_dir) if cell.finished else None for cell in cells}
     found: dict[str, Any] = {"setting": dict(setting), "command": ["agentrl-train", *cells[0].flags[:-1]]}
     for name, field in (("return", "mean_return"), ("success", "win_rate")):
-        seeds = {seed: row and row[field] for seed, row in rows.items()}
+        seeds = {seed: None if row is None else row[field] for seed, row in rows.items()}
         known = [value for value in seeds.values() if value is not None]
         found[name] = {"seeds": seeds, "mean_interval": mean_interval(known) if known else None}
     return found
