@@ -1,5 +1,6 @@
 """What the cells of a sweep got: one line a setting, as data and as Markdown."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def with_interval(found: Sequence[float] | None, style: str, scale: float = 1.0)
     if found is None:
         return MISSING
     mean, half = (scale * x for x in found)
-    return f"{mean:{style}} ± {'?' if half == float('inf') else format(half, style)}"
+    return f"{mean:{style}} ± {'?' if half == math.inf else format(half, style.removeprefix('+'))}"
 
 
 def _cell(reward: float | None, win: float | None) -> str:
