@@ -45,12 +45,14 @@ def parse(argv: list[str], known: flags.FlagValues = flags.FLAGS) -> None:
 
 def experiment(known: flags.FlagValues = flags.FLAGS) -> "Experiment":
     """The parsed --config. Raises UserError where none was given or its file is not there."""
+    from ml_collections import config_flags
+
     from agentrl_jax.experiment import Experiment
 
     if known.config is None:
         raise UserError("say what to train with --config=configs/wordle_grpo.py (see configs/ for more)")
     if not isinstance(known.config, Experiment):  # config_flags hands out an object whose every use raises
-        raise UserError(f"there is no config file {known['config'].config_filename}: see the files in configs/")
+        raise UserError(f"there is no config file {config_flags.get_config_filename(known['config'])}: see the files in configs/")
     return known.config
 
 

@@ -25,21 +25,22 @@ def sweep() -> None:
     from agentrl_jax.launch.sweeps import cells, grid, table
 
     command.experiment()
-    config, out = flags.FLAGS["config"], Path(flags.FLAGS.out)
+    flag, out = flags.FLAGS["config"], Path(flags.FLAGS.out)
+    config, changed = config_flags.get_config_filename(flag), config_flags.get_override_values(flag)
     if not flags.FLAGS.out:
         raise UserError("say where the cells live with --out=runs/my_sweep")
-    if "seed" in config.override_values:
+    if "seed" in changed:
         raise UserError("--config.seed: seeds are given with --seeds=0,1,2")
-    overrides = {field: str(value) for field, value in config.override_values.items()}
+    overrides = {field: str(value) for field, value in changed.items()}
     seeds, settings = grid.seeds_of(flags.FLAGS.seeds), grid.settings_of(flags.FLAGS.grid)
-    rows = [grid.cells_of(config.config_filename, overrides, setting, seeds, out) for setting in settings]
+    rows = [grid.cells_of(config, overrides, setting, seeds, out) for setting in settings]
     every = [cell for row in rows for cell in row]
     grid.check(every)
     failed = [] if flags.FLAGS.print_only else cells.run_cells(every, out, flags.FLAGS.parallel)
     lines = [table.line_of(setting, row) for setting, row in zip(settings, rows)]
     print(table.markdown(lines))
     if out.is_dir():
-        table.write(out, {"config": config.config_filename, "overrides": overrides, "seeds": seeds}, lines)
+        table.write(out, {"config": config, "overrides": overrides, "seeds": seeds}, lines)
     if failed:
         raise UserError(f"{len(failed)} of {len(every)} cells failed; the same command runs them again, their logs are in {out}")
 

@@ -57,12 +57,12 @@ def run_cells(cells: Sequence[Cell], folder: Path, parallel: int, finished: Call
                 while waiting and len(running) < parallel:
                     cell = waiting.popleft()
                     running[cell] = _start(cell, lock)
-                    print(f"{cell.run_dir.name}: started, {len(waiting)} waiting", file=sys.stderr, flush=True)
+                    print(f"{cell.run_dir}: started, {len(waiting)} waiting", file=sys.stderr, flush=True)
                 ended = [cell for cell, process in running.items() if process.poll() is not None]
                 for cell in ended:
                     status = running.pop(cell).returncode
                     if status == 0 and cell.finished:
-                        print(f"{cell.run_dir.name}: finished", file=sys.stderr, flush=True)
+                        print(f"{cell.run_dir}: finished", file=sys.stderr, flush=True)
                         finished(cell)
                     else:
                         failed.append(cell)
@@ -85,13 +85,13 @@ def _start(cell: Cell, lock: int) -> subprocess.Popen[bytes]:
 
 
 def _tell(cell: Cell, status: int) -> None:
-    print(f"{cell.run_dir.name}: failed with exit status {status}; the end of {cell.log}:", file=sys.stderr)
+    print(f"{cell.run_dir}: failed with exit status {status}; the end of {cell.log}:", file=sys.stderr)
     print("".join(f"    {line}\n" for line in cell.last_words()), end="", file=sys.stderr, flush=True)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     if processes:
-        print(f"stopping {len(processes)} cells: they save and leave, a second Ctrl-C kills them", file=sys.stderr, flush=True)
+        print(f"stopping, cells that save and leave: {len(processes)} (a second Ctrl-C kills them)", file=sys.stderr, flush=True)
     try:
         for process in processes:
             process.terminate()

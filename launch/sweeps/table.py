@@ -1,5 +1,6 @@
 """What the cells of a sweep got: one line a setting, as data and as Markdown."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def line_of(setting: Setting, cells: Sequence[Cell]) -> dict[str, Any]:
     rows = {str(cell.seed): last_row(cell.run_dir) if cell.finished else None for cell in cells}
     found: dict[str, Any] = {"setting": dict(setting), "command": ["agentrl-train", *cells[0].flags[:-1]]}
     for name, field in (("return", "mean_return"), ("success", "win_rate")):
-        seeds = {seed: row and row[field] for seed, row in rows.items()}
+        seeds = {seed: None if row is None else row[field] for seed, row in rows.items()}
         known = [value for value in seeds.values() if value is not None]
         found[name] = {"seeds": seeds, "mean_interval": mean_interval(known) if known else None}
     return found
@@ -45,7 +46,7 @@ def with_interval(found: Sequence[float] | None, style: str, scale: float = 1.0)
     if found is None:
         return MISSING
     mean, half = (scale * x for x in found)
-    return f"{mean:{style}} ± {'?' if half == float('inf') else format(half, style)}"
+    return f"{mean:{style}} ± {'?' if half == math.inf else format(half, style.removeprefix('+'))}"
 
 
 def _cell(reward: float | None, win: float | None) -> str:

@@ -56,7 +56,8 @@ def test_the_clipped_surrogate_is_the_table(ratio: float, advantage: float, valu
 )
 def test_the_two_clip_widths_are_told_apart(ratio: float, advantage: float, value: float):
     assert surrogate(ratio, advantage, clip_low=0.1, clip_high=0.28)[0] == pytest.approx(value, abs=1e-6)
-    slot = PPO(0.1, 0.28)(*map(jnp.float32, (np.log(ratio), 0, advantage)), jnp.ones(()), jnp.zeros(()))
+    logp, proximal, weight = map(jnp.float32, (np.log(ratio), 0, advantage))
+    slot = PPO(0.1, 0.28)(logp, proximal, weight, jnp.ones(()), jnp.zeros(()))
     assert float(slot) == pytest.approx(value, abs=1e-6)
 
 

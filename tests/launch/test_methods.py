@@ -68,7 +68,7 @@ def test_the_bench_keeps_each_cell_and_writes_the_table(bench: Fake, tmp_path: P
     # Rates .1, .2, .3 against .2, .3, .4: .1 more on every seed.
     table = (
         "| comparison | claim | measure | base | method | difference | verdict |\n|---|---|---|---|---|---|---|\n"
-        "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | 0.3 ± 0.248 | +0.1 ±"
+        "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | 0.3 ± 0.248 | +0.1 ± "
     )
     page = (tmp_path / "page.md").read_text()
     assert page.startswith(f"before\n<!-- methods -->\n{table}") and page.endswith(" | shown |\n<!-- /methods -->\nafter\n")

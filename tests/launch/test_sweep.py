@@ -114,7 +114,7 @@ def test_ctrl_c_tells_every_cell_once_and_waits_until_it_has_saved(tmp_path: Pat
         time.sleep(0.02)
     process.send_signal(sign)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and "stopping 2 cells" in said and "Traceback" not in said
+    assert process.returncode == 130 and "cells that save and leave: 2" in said and "Traceback" not in said
     assert [(tmp_path / name / "told").read_text() for name in "ab"] == ["stop\n", "stop\n"]
     assert not (tmp_path / "c").exists()
 
