@@ -3,7 +3,6 @@
 Base and method are variants of one config, with the same budget of steps and episodes and the same rates.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
@@ -16,12 +15,10 @@ WORDLE = {
 }  # fmt: skip
 
 
-def variants(
-    name: str, config: str, paper: str, claim: str, base: str = "base", overrides: Mapping[str, str] = {}, **more: Any
-) -> Comparison:
-    """A config against one of its own variants."""
+def variants(name: str, config: str, paper: str, claim: str, **more: Any) -> Comparison:
+    """A config against its own variant `base`."""
     path = f"configs/{config}.py"
-    return Comparison(name, paper, claim, Side(f"{path}:{base}", overrides), Side(path, overrides), **more)
+    return Comparison(name, paper, claim, Side(f"{path}:base"), Side(path), **more)
 
 
 COMPARISONS = (
@@ -64,5 +61,7 @@ COMPARISONS = (
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              measure=area("rollout/success")),
-    variants("spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")),
+    variants(
+        "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
+    ),
 )  # fmt: skip
