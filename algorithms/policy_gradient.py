@@ -117,7 +117,7 @@ class PolicyGradient:
         names = {name: sorted(copy.deepcopy(term).data(_NOTHING, *[np.zeros(0)] * 2, 0)) for name, term in c.regularisers.items()}
         share = self._learner.share
         self._packer = Packer(share, c.bin_length, c.sharing, share.rows(c.microbatch), names)
-        self._steps, self._seed = 0, 0
+        self._steps, self._seed, self._hosts = 0, 0, Hosts()
 
     def init(self, key: Array, params: Params) -> TrainState:
         state, critic = self._learner.init(key, params), None
@@ -143,17 +143,22 @@ class PolicyGradient:
         return {name: piece for name, piece in pieces.items() if hasattr(piece, "state")}
 
     def host_state(self) -> Any:
-        return {"steps": self._steps, "pieces": {name: piece.state() for name, piece in self._remembering.items()}}
+        """The step, and what pieces remember in each process."""
+        own = {name: piece.state() for name, piece in self._remembering.items()}
+        return {"steps": self._steps, "pieces": self._hosts.gather("what pieces remember", own) if own else []}
 
     def load_host_state(self, state: Any) -> None:
+        """A process that is new takes what the last one of before remembered."""
         self._steps = state["steps"]
-        for name, piece in self._remembering.items():
-            piece.load(state["pieces"][name])
+        if state["pieces"]:
+            own = state["pieces"][min(jax.process_index(), len(state["pieces"]) - 1)]
+            for name, piece in self._remembering.items():
+                piece.load(own[name])
 
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         """`epochs` passes over the groups in `minibatches` optimizer steps each. A batch without any signal is a counted skip."""
         c, hosts, step = self._config, runtime.hosts, self._steps
-        self._steps += 1
+        self._steps, self._hosts = step + 1, hosts
         rng = np.random.default_rng([self._seed, step, hosts.index])
         fresh, for_others = self._dealt(list(experience))
         if c.probe:
