@@ -78,8 +78,13 @@ class ValueModel:
 
     def read(self, params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Array | None]:
         """V [B, T] of the state before each token, 0 in the first column."""
+        (value,), aux = self.scores(params, batch, key)
+        return (jnp.pad(value[:, :-1], ((0, 0), (1, 0))),), aux
+
+    def scores(self, params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Array | None]:
+        """V [B, T] of the state after each token."""
         output = self.trunk.apply(params["trunk"], batch.inputs, key=key)
-        return (jnp.pad(self.head.apply(params["head"], output.hidden[:, :-1]), ((0, 0), (1, 0))),), output.aux
+        return (self.head.apply(params["head"], output.hidden),), output.aux
 
 
 def turn_starts(indices: Indices) -> np.ndarray:

@@ -8,7 +8,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch import pages
 from agentrl_jax.launch.methods.comparison import Comparison
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
-from agentrl_jax.launch.methods.table import methods_table
+from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.options import option
 from agentrl_jax.launch.sweeps.cells import Cell, run_cells
 from agentrl_jax.launch.sweeps.grid import check
@@ -45,6 +45,7 @@ class Methods:
 
     def _publish(self) -> None:
         pages.put(Path(self.page), "methods", methods_table(self.comparisons, Path(self.folder)))
+        pages.put(Path(self.page), "learning", learning_table(self.comparisons, Path(self.folder)))
 
     def _verdict(self, comparison: Comparison) -> str:
         judged = comparison.verdict(comparison.found(Path(self.folder)))
@@ -52,14 +53,20 @@ class Methods:
 
     def _run_missing(self, comparisons: list[Comparison]) -> list[Cell]:
         """Keeps each cell as it finishes; returns those that failed."""
-        cells = [(cell, one) for one in comparisons for _, cell in one.cells(Path(self.runs))]
-        missing = {cell: one for cell, one in cells if not one.path(Path(self.folder), cell).exists()}
-        check(list(missing))
+        folder, cells, asked = Path(self.folder), dict[Path, Cell](), dict[Path, list[tuple[Comparison, str]]]()
+        for one in comparisons:
+            for side, cell in one.cells(Path(self.runs)):
+                if not one.path(folder, side, cell).exists():
+                    cells[cell.run_dir] = cell
+                    asked.setdefault(cell.run_dir, []).append((one, side))
+        missing = list(cells.values())
+        check(missing)
 
         def keep(cell: Cell) -> None:
-            missing[cell].keep(Path(self.folder), cell)
+            for one, side in asked[cell.run_dir]:
+                one.keep(folder, side, cell)
             self._publish()
 
         for cell in filter(lambda cell: cell.finished, missing):
             keep(cell)
-        return run_cells(list(missing), Path(self.runs), self.parallel, keep) if missing else []
+        return run_cells(missing, Path(self.runs), self.parallel, keep) if missing else []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentrl_jax.launch.methods.comparison import SIDES, Comparison
 from agentrl_jax.launch.sweeps.table import MISSING, with_interval
-from agentrl_jax.statistics import mean_interval
+from agentrl_jax.statistics import difference_interval, mean_interval
 
 HEADS = ("comparison", "claim", "measure", "base", "method", "difference", "verdict")
 
@@ -14,6 +14,19 @@ def methods_table(comparisons: Sequence[Comparison], folder: Path) -> str:
     """A line a comparison, from the cells kept in the folder."""
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
     return "\n".join(lines + [_line(comparison, folder) for comparison in comparisons])
+
+
+def learning_table(comparisons: Sequence[Comparison], folder: Path) -> str:
+    """A line a config: success before and after the method, the difference paired by seed."""
+    lines = ["| config | before | after | difference |", "|---|---|---|---|"]
+    for comparison in {one.method.slug: one for one in comparisons}.values():
+        learnt = comparison.learnt(folder)
+        columns = [MISSING] * 3
+        if learnt:
+            before, after = ([pair[i] for pair in learnt] for i in (0, 1))
+            columns = [_side(before), _side(after), with_interval(difference_interval(after, before), "+.3g")]
+        lines.append(f"| {' | '.join([comparison.method.slug, *columns])} |")
+    return "\n".join(lines)
 
 
 def _line(comparison: Comparison, folder: Path) -> str:

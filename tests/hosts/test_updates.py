@@ -15,6 +15,7 @@ CASES: dict[str, tuple[int, int, dict[str, Any]]] = {  # processes, devices of e
     "three without a group": (4, 1, {"groups": 1, "aggregation": "trajectories"}),
     "fsdp across processes": (2, 2, {"groups": 6, "mesh": {"data": 1, "fsdp": 4}, "settings": {"rescore": True}}),
     "tensor across processes": (2, 1, {"groups": 5, "policy": "decoder", "mesh": {"data": 1, "tensor": 2}}),
+    "a critic, a filter over all groups, a mismatch": (2, 1, {"groups": 7, "critic": True}),
     "teams": (4, 1, {"groups": 7, "mesh": {"data": 2, "tensor": 2}, "settings": {"minibatches": 2, "rescore": True}}),
 }
 

@@ -15,11 +15,15 @@ from hand_made import Averaging, grown_groups, minute_policy, sampled_by
 
 import agentrl_jax.launch.train  # noqa: F401  its flags
 from agentrl_jax.algorithms.aggregation import token_mean, trajectory_mean, turn_mean
+from agentrl_jax.algorithms.filters import TopStd
 from agentrl_jax.algorithms.grpo import grpo
+from agentrl_jax.algorithms.methods.critics import ppo
+from agentrl_jax.algorithms.mismatch import Clipped
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.terms import KL
 from agentrl_jax.hosts import Hosts, join
 from agentrl_jax.learner import fetch_metrics
+from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Policy
 from agentrl_jax.runtime import Runtime
@@ -29,12 +33,15 @@ from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import InProcess
 
 AGGREGATIONS = {"tokens": token_mean, "trajectories": trajectory_mean, "turns": turn_mean}
+HEAD = HeadConfig(layers=0, scale=0.1).build
 POLICIES: dict[str, Policy] = {"averaging": Averaging(), "decoder": minute_policy(layers=1, heads=4, kv_heads=2)}
 
 
 def config_of(case: dict[str, Any]) -> PolicyGradientConfig:
     adam = AdamWConfig(learning_rate=0.03, eps=1e-3, weight_decay=0.1, clip_norm=0.5)
     config = grpo(optimizer=adam, bin_length=24, microbatch=case.get("microbatch", 4), **case.get("settings", {}))
+    if case.get("critic"):
+        config = ppo(HEAD, optimizer=adam, bin_length=24, microbatch=4, filter=TopStd(0.7), rescore=True, mismatch=Clipped(), minibatches=2)
     if case.get("kl"):
         config.regularisers = {"kl": KL(case["kl"])}
     config.aggregation = AGGREGATIONS[case.get("aggregation", "tokens")]
@@ -64,10 +71,12 @@ def trained(case: dict[str, Any], hosts: Hosts) -> dict[str, np.ndarray]:
     with Runtime({}, {}, InProcess(), hosts=hosts) as runtime:
         for step in range(3):
             state, metrics = algorithm.step(state, hosts.mine(experience(case, step)), runtime)
-            for i, on_device in enumerate(metrics.pop("device")):
-                metrics |= {f"{name} {i}": value for name, value in fetch_metrics(on_device).items()}
+            for part in ("device", "critic"):
+                for i, on_device in enumerate(metrics.pop(part, [])):
+                    metrics |= {f"{part} {name} {i}": value for name, value in fetch_metrics(on_device).items()}
             found |= {f"{name} of step {step}": np.float64(value) for name, value in metrics.items()}
-    for path, x in jax.tree_util.tree_leaves_with_path(state.params):
+    trained = {"policy": state.params, "critic": state.extra.critic and state.extra.critic.params}
+    for path, x in jax.tree_util.tree_leaves_with_path(trained):
         found[jax.tree_util.keystr(path)] = np.asarray(brought(x))
     return found
 

@@ -15,7 +15,7 @@ from agentrl_jax.launch import pages
 from agentrl_jax.launch.benches.methods import Methods
 from agentrl_jax.launch.methods.comparison import Comparison, Side
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
-from agentrl_jax.launch.methods.table import methods_table
+from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.sweeps import cells
 from agentrl_jax.launch.sweeps.grid import experiment_of
 
@@ -32,7 +32,7 @@ class Fake(Methods):
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(cells, "TRAIN", (sys.executable, str(Path(__file__).parent / "fake_training.py")))
-    (tmp_path / "page.md").write_text("before\n<!-- methods -->\nold\n<!-- /methods -->\nafter\n")
+    (tmp_path / "page.md").write_text("before\n<!-- methods -->\nold\n<!-- /methods -->\n<!-- learning -->\n<!-- /learning -->\nafter\n")
     return Fake(runs=str(tmp_path / "runs"), folder=str(tmp_path / "kept"), page=str(tmp_path / "page.md"))
 
 
@@ -71,13 +71,16 @@ def test_the_bench_keeps_each_cell_and_writes_the_table(bench: Fake, tmp_path: P
         "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | 0.3 ± 0.248 | +0.1 ± "
     )
     page = (tmp_path / "page.md").read_text()
-    assert page.startswith(f"before\n<!-- methods -->\n{table}") and page.endswith(" | shown |\n<!-- /methods -->\nafter\n")
+    assert page.startswith(f"before\n<!-- methods -->\n{table}") and " | shown |\n<!-- /methods -->\n" in page
     assert capfd.readouterr().out.startswith(table)
     kept = json.loads((tmp_path / "kept" / "longer" / "method-2.json").read_text())
     command = f"agentrl-train --config={WORDLE} --config.rl.steps=9 --config.seed=2"
-    assert kept == {"command": command, "measure": "final success rate", "value": pytest.approx(0.3), "seconds": 3.5}
+    assert kept["end"] == kept["value"] == pytest.approx(0.3)
+    assert {name: kept[name] for name in ("command", "measure", "seconds")} == {
+        "command": command, "measure": "final success rate", "seconds": 3.5
+    }  # fmt: skip
     bench.run()
-    assert (tmp_path / "runs" / "longer" / "method-2" / "began").read_text().count("\n") == 1
+    assert (tmp_path / "runs" / f"{LONGER.method.slug}-2" / "began").read_text().count("\n") == 1
     (tmp_path / "kept" / "longer" / "method-2.json").unlink()
     bench.print_only = True
     assert bench.run()["comparisons"] == {"longer": "missing"}
@@ -110,7 +113,9 @@ def test_a_comparison_or_a_page_that_is_not_there_is_named(bench: Fake, tmp_path
 
 
 def test_the_table_of_the_page_is_what_the_kept_cells_say():
-    assert pages.between(ROOT / "docs" / "methods.md", "methods") == methods_table(COMPARISONS, ROOT / "benchmarks/results/methods")
+    kept, page = ROOT / "benchmarks/results/methods", ROOT / "docs" / "methods.md"
+    assert pages.between(page, "methods") == methods_table(COMPARISONS, kept)
+    assert pages.between(page, "learning") == learning_table(COMPARISONS, kept)
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.name)
