@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,15 @@ from agentrl_jax.record import AnyArray, record
 from agentrl_jax.rows import Indices
 
 
+@runtime_checkable
+class HeadMaker(Protocol):
+    """A config of a critic's head."""
+
+    def build(self, width: int) -> Critic:
+        """The head on hidden states of a width."""
+        ...
+
+
 @record
 class CriticBatch:
     """What the value loss reads beside the batch, all [B, T]."""
@@ -33,7 +42,7 @@ class CriticBatch:
 class CriticConfig:
     """V of the state that each token is written in, regressed on the targets of the advantage estimator."""
 
-    head: Callable[[int], Critic]  # of a width: `HeadConfig().build`
+    head: HeadMaker  # `models.heads.HeadConfig`
     optimizer: AdamWConfig = field(default_factory=AdamWConfig)
     clip: float = 0.2  # how far a value may move from what it was before the step's updates; inf: not held
     aggregation: Callable[[Indices], np.ndarray] = token_mean
@@ -44,7 +53,7 @@ class CriticConfig:
         shapes = jax.eval_shape(policy.init, jax.random.key(0))
         one = np.ones((1, 1), np.int32)
         hidden = jax.eval_shape(lambda p: policy.apply(p, Inputs(tokens=one, positions=one - 1, segment_ids=one)).hidden, shapes)
-        return ValueModel(policy, self.head(hidden.shape[-1]))
+        return ValueModel(policy, self.head.build(hidden.shape[-1]))
 
     def learner(self, model: "ValueModel", mesh: Mesh, steps: int) -> Learner:
         return Learner(model, self.optimizer.build(steps), self._loss, mesh, model.read)

@@ -9,14 +9,14 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
-from agentrl_jax.algorithms.critics import CriticConfig, ValueModel
+from agentrl_jax.algorithms.critics import CriticConfig, HeadMaker, ValueModel
 from agentrl_jax.algorithms.reward_models import bradley_terry, preference_loss, score_at_end
 from agentrl_jax.batch import Batch, Layout, split
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.optimizer import AdamWConfig
-from agentrl_jax.policy import Critic, Params, Policy
+from agentrl_jax.policy import Params, Policy
 from agentrl_jax.record import AnyArray, record
 from agentrl_jax.rows import Row, rows_of
 from agentrl_jax.runtime import Runtime
@@ -44,7 +44,7 @@ def at_the_end(chosen: Array, rejected: Array, chosen_tokens: Array, rejected_to
 class PreferenceConfig:
     """Groups of two or more trajectories; every pair with different returns is a preference. Rows of one context are asked for."""
 
-    head: Callable[[int], Critic]  # of a width: `HeadConfig().build`
+    head: HeadMaker  # `models.heads.HeadConfig`
     loss: Loss = preference_loss
     optimizer: AdamWConfig = field(default_factory=AdamWConfig)
     length: int = 256  # tokens of the longest trajectory

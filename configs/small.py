@@ -52,7 +52,7 @@ DESK = Task("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = Task("KeyDoor-v0", "weak", 256, 4)
 LOOKUP = Task("Lookup-v0", "mixture", 128, 5)
 
-HEAD = HeadConfig(layers=1, scale=0.0).build
+HEAD = HeadConfig(layers=1, scale=0.0)
 RATES: dict[str, Any] = {"optimizer": AdamWConfig(1e-3, warmup_steps=3), "minibatches": 2, "microbatch": 32}
 
 

@@ -1,11 +1,10 @@
 """With a critic: PPO over tokens, turns and both, VAPO, UI-TARS-2, VLA-RL, UFO, the Practitioner's Guide."""
 
-from collections.abc import Callable
 from typing import Any
 
 from agentrl_jax.algorithms.advantages import KLInReward, leave_one_out
 from agentrl_jax.algorithms.aggregation import step_mean, token_mean
-from agentrl_jax.algorithms.critics import CriticConfig, turn_starts
+from agentrl_jax.algorithms.critics import CriticConfig, HeadMaker, turn_starts
 from agentrl_jax.algorithms.filters import TopStd
 from agentrl_jax.algorithms.gae import GAE, BiLevelGAE, LengthAdaptive, TurnGAE
 from agentrl_jax.algorithms.keying import turn_of_token
@@ -15,29 +14,26 @@ from agentrl_jax.algorithms.rewards import AttemptDecay, InTurn, RepeatedAnswers
 from agentrl_jax.algorithms.surrogates import PPO, StepPPO
 from agentrl_jax.algorithms.terms import KL, Entropy, PositiveLikelihood
 from agentrl_jax.optimizer import AdamWConfig
-from agentrl_jax.policy import Critic
-
-Head = Callable[[int], Critic]
 
 
-def ppo(head: Head, gamma: float = 1.0, lam: float = 1.0, **settings: Any) -> PolicyGradientConfig:
+def ppo(head: HeadMaker, gamma: float = 1.0, lam: float = 1.0, **settings: Any) -> PolicyGradientConfig:
     """PPO (arXiv 1707.06347) over tokens: GAE that passes over observations, whitened; clip .2, value clip .2, token mean."""
     filled: dict[str, Any] = {"advantage": GAE(gamma, lam), "aggregation": token_mean, "surrogate": PPO(), "critic": CriticConfig(head)}
     return PolicyGradientConfig(**filled | settings)
 
 
-def turn_ppo(head: Head, gamma: float = 0.99, lam: float = 0.95, **settings: Any) -> PolicyGradientConfig:
+def turn_ppo(head: HeadMaker, gamma: float = 0.99, lam: float = 0.95, **settings: Any) -> PolicyGradientConfig:
     """PPO whose advantages are of turns: V at a turn's first token, one advantage for all its tokens, whitened."""
     critic = CriticConfig(head, aggregation=turn_starts)
     return ppo(head, **{"advantage": TurnGAE(gamma, lam, whiten=True), "critic": critic, **settings})
 
 
-def bi_level_ppo(head: Head, turn_gamma: float = 0.95, **settings: Any) -> PolicyGradientConfig:
+def bi_level_ppo(head: HeadMaker, turn_gamma: float = 0.95, **settings: Any) -> PolicyGradientConfig:
     """RAGEN's bi-level GAE (arXiv 2504.20073): over turns, then over the tokens of each; turn ends are the record's."""
     return ppo(head, **{"advantage": BiLevelGAE(turn_gamma=turn_gamma), **settings})
 
 
-def vapo(head: Head, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> PolicyGradientConfig:
+def vapo(head: HeadMaker, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> PolicyGradientConfig:
     """VAPO (arXiv 2504.05118): GAE decoupled and adaptive to length, value pretraining, clip .2 and .28, likelihood of what went
     well (.1).
 
@@ -51,7 +47,7 @@ def vapo(head: Head, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> 
     return ppo(head, **filled | settings)
 
 
-def ui_tars_2(head: Head, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> PolicyGradientConfig:
+def ui_tars_2(head: HeadMaker, alpha: float = 0.05, warmup: int = 50, **settings: Any) -> PolicyGradientConfig:
     """UI-TARS-2 (arXiv 2509.02544): PPO with decoupled, length-adaptive GAE, value pretraining and clip-higher.
 
     The report names these and does not give their numbers: alpha and warm-up are VAPO's (a public reuse takes alpha 1.5), the
@@ -61,7 +57,7 @@ def ui_tars_2(head: Head, alpha: float = 0.05, warmup: int = 50, **settings: Any
     return vapo(head, alpha, warmup, **{"regularisers": {}, **settings})
 
 
-def vla_rl(head: Head, warmup: int = 5, **settings: Any) -> PolicyGradientConfig:
+def vla_rl(head: HeadMaker, warmup: int = 5, **settings: Any) -> PolicyGradientConfig:
     """VLA-RL (arXiv 2505.18719): an action of several tokens is one step: one ratio, one value, one advantage (not whitened).
 
     gamma .99, lambda .95, clip .2, value clip .2, one epoch, 5 updates of the critic alone (released code); rates 5e-6 for the policy
@@ -76,7 +72,7 @@ def vla_rl(head: Head, warmup: int = 5, **settings: Any) -> PolicyGradientConfig
     return PolicyGradientConfig(**filled | settings)
 
 
-def ufo(head: Head, decay: float = 0.5, repetition: float = 0.5, share: float = 0.25, **settings: Any) -> PolicyGradientConfig:
+def ufo(head: HeadMaker, decay: float = 0.5, repetition: float = 0.5, share: float = 0.25, **settings: Any) -> PolicyGradientConfig:
     """UFO (arXiv 2507.14295): decay^k for success at attempt k, a penalty for repeated answers, PPO on the groups that vary most.
 
     Released code: .1 off for each malformed turn, GAE with gamma = lambda = 1, clip .2 and .28, entropy and KL .001, the top quarter of
@@ -90,7 +86,7 @@ def ufo(head: Head, decay: float = 0.5, repetition: float = 0.5, share: float = 
     return ppo(head, **filled | settings)
 
 
-def practitioners_ppo(head: Head, rewards_are_dense: bool = True, **settings: Any) -> PolicyGradientConfig:
+def practitioners_ppo(head: HeadMaker, rewards_are_dense: bool = True, **settings: Any) -> PolicyGradientConfig:
     """A Practitioner's Guide (arXiv 2510.01132), PPO: a reward for each turn, KL .01 in the reward, GAE with gamma 1, clip .2.
 
     Rates 1e-6 and, for the critic, 1e-5. Not dense: the whole return on the last turn.

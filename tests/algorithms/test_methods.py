@@ -35,7 +35,7 @@ from agentrl_jax.workers import InProcess
 POLICY = Averaging()
 PARAMS = POLICY.init(jax.random.key(0))
 ADAM = AdamWConfig(learning_rate=0.03, eps=1e-3)
-HEAD = HeadConfig(layers=0, scale=0.1).build
+HEAD = HeadConfig(layers=0, scale=0.1)
 SHAPE: dict[str, Any] = {"optimizer": ADAM, "bin_length": 24, "microbatch": 4}
 
 

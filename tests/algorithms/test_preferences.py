@@ -16,7 +16,7 @@ from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import InProcess
 
 POLICY = Averaging()
-HEAD = HeadConfig(layers=1, scale=1.0).build
+HEAD = HeadConfig(layers=1, scale=1.0)
 
 
 def ranked(count: int, seed: int) -> list[Group]:

@@ -33,7 +33,7 @@ from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import InProcess
 
 AGGREGATIONS = {"tokens": token_mean, "trajectories": trajectory_mean, "turns": turn_mean}
-HEAD = HeadConfig(layers=0, scale=0.1).build
+HEAD = HeadConfig(layers=0, scale=0.1)
 POLICIES: dict[str, Policy] = {"averaging": Averaging(), "decoder": minute_policy(layers=1, heads=4, kv_heads=2)}
 
 
