@@ -128,6 +128,13 @@ class Worlds(Protocol):
     def load(self, state: Any) -> None: ...
 
 
+@runtime_checkable
+class Observing(Protocol):
+    """A schedule that follows a number (`schedules.RaiseOnPlateau`: the mean length of episodes)."""
+
+    def observe(self, number: float) -> None: ...
+
+
 @dataclass
 class Rollouts:
     """Fresh groups from the engine: `tasks` worlds a step, each played by the strategy."""
@@ -169,7 +176,7 @@ class RolloutFeed:
                     break
         finally:
             self._runtime.agents.update(before)
-        if hasattr(c.turns, "observe"):
+        if isinstance(c.turns, Observing):
             length = [[len(t.turns), 1] for group in kept for t in group.trajectories]
             turns, count = np.sum(hosts.gather("turns", np.sum(length or [[0, 0]], axis=0).tolist()), axis=0)
             c.turns.observe(turns / max(count, 1))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hand_made import Averaging, grown_groups, mesh_of, sampled_by, told
 
-from agentrl_jax import algorithms
+from agentrl_jax.algorithms import critics as critics_of_tokens
 from agentrl_jax.algorithms import policy_gradient
 from agentrl_jax.algorithms.advantages import group_normalized
 from agentrl_jax.algorithms.aggregation import token_mean, turn_mean
@@ -132,14 +132,16 @@ class Paper(Learner):
 
 def written(config: PolicyGradientConfig, batches: Sequence[Sequence[Group]], runtime: Runtime, monkeypatch: Any) -> tuple[Any, list, list]:
     """The algorithm, the microbatches that its learner was given, and the steps' metrics."""
-    for module in (policy_gradient, algorithms.critics):
+    for module in (policy_gradient, critics_of_tokens):
         monkeypatch.setattr(module, "Learner", Paper)
     algorithm = config.build(POLICY, mesh_of(), steps=100)
     state, metrics = algorithm.init(jax.random.key(0), PARAMS), []
     for batch in batches:
         state, found = algorithm.step(state, batch, runtime)
         metrics.append(found)
-    return algorithm, algorithm._learner.given, metrics
+    learner = algorithm._learner
+    assert isinstance(learner, Paper)
+    return algorithm, learner.given, metrics
 
 
 def felt(algorithm: Any, batches: Sequence[Any]) -> list[Any]:

@@ -266,7 +266,7 @@ def packed(algorithm: PolicyGradient, groups: Sequence[Group]) -> list:
     count = len(collate(groups).indices.token_row)
     lesson = Lesson(np.ones(count), np.ones(count, bool), algorithm._config.aggregation)
     studied = algorithm._taught(algorithm.init(jax.random.key(0), PARAMS), groups, Hosts(), lambda _: lesson)
-    return algorithm._microbatches(studied, np.arange(len(groups)), Hosts())
+    return algorithm._packer.policy(studied, np.arange(len(groups)), Hosts())
 
 
 def test_tokens_that_the_policy_did_not_write_have_exactly_no_gradient(algorithm: PolicyGradient):
