@@ -18,7 +18,7 @@ def get_config(variant: str = "method") -> Experiment:
     settings, steps = rates(CHAIN), 36
     algorithm = pick(
         variant, "chain_spear",
-        method=spear(CHAIN.longest, steps=steps, tools=False, size=64, filter=None, **settings),
-        base=spear(CHAIN.longest, tools=False, auxiliaries=(), filter=None, **settings),
+        method=spear(float(CHAIN.longest), steps=steps, tools=False, size=64, filter=None, **settings),
+        base=spear(float(CHAIN.longest), tools=False, auxiliaries=(), filter=None, **settings),
     )  # fmt: skip
     return small("chain-spear", CHAIN, algorithm, steps=steps, label="SPEAR")

@@ -91,12 +91,12 @@ class Comparison:
         try:
             kept = json.loads(path.read_text())
             identity = {name: kept[name] for name in self._identity(cell)}
-            kept = {"value": float(kept["value"]), "start": kept["start"], "end": kept["end"]}
+            numbers = {"value": float(kept["value"]), "start": kept["start"], "end": kept["end"]}
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise UserError(f"{path} is damaged: delete it to run it anew") from error
         if identity != self._identity(cell):
             raise UserError(f"{path} holds the {kept['measure']} of {kept['command']}: delete it to run what is declared now")
-        return kept
+        return numbers
 
     def _identity(self, cell: Cell) -> dict[str, str]:
         return {"command": in_shell(["agentrl-train", *cell.flags]), "measure": self.measure.name}
