@@ -176,7 +176,7 @@ class PolicyGradient:
         trained = [group for _, group in placed]
         for auxiliary in c.auxiliaries:
             auxiliary.add(relabelled(trained, main.columns["proximal"]) if c.rescore else trained)
-        if c.replay:
+        if c.replay is not None:
             c.replay.add(fresh)
         return state, metrics | more
 
@@ -196,7 +196,7 @@ class PolicyGradient:
         """Replay, then filters; each group with its place among those of all processes."""
         c, places = self._config, range(hosts.index, len(groups) * hosts.count, hosts.count)
         placed = list(zip(places, groups))
-        if c.replay:
+        if c.replay is not None:
             placed = [(place, one) for place, group in placed for one in c.replay.inject([group], rng)]
         return filtered(c.filter, hosts, placed) if c.filter else placed
 
