@@ -40,9 +40,14 @@ def cache_slots(positions: Int[Array, "B T"], segment_ids: Int[Array, "B T"], si
 
 
 def write(cache: Float[Array, "B K S H"], new: Float[Array, "B T K H"], slots: Int[Array, "B T"]) -> Float[Array, "B K S H"]:
-    """`cache[b, :, slots[b, t]] = new[b, t]`, in place where the cache is donated."""
-    rows = jnp.arange(cache.shape[0])[:, None]
-    return cache.at[rows, :, slots].set(new, mode="drop", unique_indices=True)
+    """`cache[b, :, slots[b, t]] = new[b, t]`, in place where the cache is donated.
+
+    Head by head: a scatter of all heads at once would make a TPU lay the cache out anew, twice in every step.
+    """
+
+    count, heads = cache.shape[:2]
+    rows, each = jnp.arange(count)[:, None, None], jnp.arange(heads)[None, :, None]
+    return cache.at[rows, each, slots[:, None]].set(jnp.swapaxes(new, 1, 2), mode="drop", unique_indices=True)
 
 
 def attend(
