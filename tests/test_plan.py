@@ -322,3 +322,15 @@ def test_what_the_chips_cannot_hold_is_refused_with_a_number():
     assert not found["fits"] and found["programs"]["gradient"]["missing"] > 2**30
     weights = found["programs"]["gradient"]["arguments"]["weights"]
     assert weights == 596_049_920 * 4
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_step_of_decode_lays_no_cache_out_anew():
+    """With several key heads on a chip a scatter of all of them would copy the whole cache, in and out, in every step."""
+    sizes = "layers=2,width=256,hidden=512,heads=8,kv_heads=8,head_size=128,vocab=1024"
+    report = planned("v5e:2x2", f"--sizes={sizes}", "--engine_rows=8", "--positions=2048", "--engine_tensor=4", "--programs=decode,prefill")
+    for name in ("decode", "prefill"):
+        program = report["programs"][name]
+        assert program["arguments"]["cache"] == 2 * 2 * 8 * 2 * 2048 * 128 * 2
+        assert program["temporary"] < program["arguments"]["cache"] / 4, name
