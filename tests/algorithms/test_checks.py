@@ -182,6 +182,7 @@ def outcomes(task: str, version: int, *solved: bool) -> Group:
 
 @pytest.mark.xfail(strict=True, reason="an empty store is falsy, so the step takes a replay for none and never fills it")
 def test_after_darts_curation_each_group_has_both_outcomes(desk: Desk):
+    """Solved groups go, failed ones get a stored success or go, and a crop keeps both kinds."""
     first = [outcomes("a", 0, True, False), outcomes("b", 0, True, True), outcomes("c", 0, False, False)]
     second = [outcomes("a", 1, False, False), outcomes("b", 1, *[True] * 3, *[False] * 9), outcomes("c", 1, False, True)]
     both = {True, False}
@@ -252,6 +253,7 @@ def test_a_rollout_of_several_contexts_counts_once(desk: Desk):
 
 
 def test_an_overlong_rollout_counts_and_has_no_gradient(desk: Desk):
+    """Returns 1, 0 and an overlong 0: A = 1.1547 and -.5774; without that third rollout ±.7071."""
     (group,) = played(*earning(1.0, 0.0, 0.0))
     cut = dataclasses.replace(group, trajectories=(*group.trajectories[:2], group.trajectories[2].replace(stop_reason="turns")))
     algorithm, given = desk.step(tools.supo(**SHAPE), [cut])
@@ -293,6 +295,7 @@ def test_ufo_pays_for_early_and_for_new_answers(attempts: int, answers: str, sol
 
 
 def test_the_critics_targets_do_not_depend_on_the_policys_lambda(desk: Desk):
+    """Critic targets are unchanged when lambda of the policy varies; its advantages are not."""
     found = []
     for alpha in (0.3, 1.5):
         algorithm, given = desk.step(critics.ui_tars_2(HEAD, alpha, warmup=0, **SHAPE), GROUPS)
@@ -332,6 +335,7 @@ def test_an_all_failed_group_learns_from_a_stored_success(desk: Desk):
 
 
 def test_where_all_turns_weigh_one_it_is_likelihood_averaged_by_turns(desk: Desk):
+    """All G = 1: the gradient is that of -log-probs averaged over tokens, turns and dialogues."""
     batch = played([(1, 2, False, 1.0), (1, 1, False, 1.0)], [(1, 2, False, 1.0)])
     config = dialogue.epo_strategic(rewards=None, advantage=TurnKeyed(LargestIsOne(0.0), key=None), **SHAPE)
     assert slopes(*desk.step(config, batch), 5) == pytest.approx([-1 / 8] * 2 + [-1 / 4] * 3, abs=1e-7)
@@ -345,6 +349,7 @@ def test_turns_of_weight_nought_have_no_gradient(desk: Desk):
 
 
 def test_a_scale_of_all_judged_rewards_changes_no_weight(desk: Desk):
+    """Scaling all rewards by c > 0 leaves the weights, which lie in [-1, 1]."""
     batch = marked(GROUPS)[0]
     count, found = size(batch), []
     for c in (1.0, 7.0, 0.01):
@@ -365,6 +370,7 @@ def both_steps(desk: Desk, term: Any) -> list[list[Any]]:
 
 
 def test_inside_the_band_there_is_the_entropy_bonus_alone(desk: Desk):
+    """H inside the band, or without history: loss and gradient of the base with its entropy bonus."""
     inside, bonus = (both_steps(desk, term) for term in (EntropyBand(0.5, low=0.0, high=1e9), Entropy(0.5)))
     for a, b in zip(inside, bonus):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), a, b)
@@ -384,6 +390,7 @@ def test_outside_the_released_band_only_the_loss_moves(desk: Desk):
 
 
 def test_an_episode_that_the_cap_cut_keeps_its_reward(desk: Desk):
+    """What a cap on turns cut is credited and weighed like any other episode."""
     cut = [dataclasses.replace(g, trajectories=tuple(t.replace(stop_reason="turns") for t in g.trajectories)) for g in GROUPS]
     (_, ended), (_, capped) = (desk.step(dialogue.scaling_inter(**SHAPE), batch) for batch in (GROUPS, cut))
     assert len(ended) == len(capped) > 0
@@ -399,6 +406,7 @@ def worth(outcome: float, *steps: float) -> Trajectory:
 
 
 def test_below_the_gate_steps_change_nothing_and_the_total_grows_with_the_outcome(desk: Desk):
+    """Outcomes up to the gate: no step reward counts; with rewards above 0 the total is monotone in the outcome."""
     config = dialogue.gated(("outcome", "tools"), (0.5,), **SHAPE)
     steps: list[tuple[float, float]] = [(0.0, 0.0), (0.3, 0.4), (9.0, -5.0)]
     batches = [marked([Group("a", (worth(0.2, *one), worth(0.5, *one[::-1])))])[0] for one in steps]
@@ -487,6 +495,8 @@ def test_hard_and_soft_attribution_have_the_same_gradient_at_ratio_one(desk: Des
 
 
 def test_a_replay_of_coefficient_nought_is_the_base(desk: Desk):
+    """c = 0: the base to the bit; at c = 1 there is more, and nothing of it has an advantage below 0."""
+
     def of(*auxiliaries: SelfImitation) -> list[Any]:
         return desk.steps(tools.spear(12.0, tools=False, auxiliaries=auxiliaries, **SHAPE), GROUPS, GROUPS)[1][1]
 
@@ -500,6 +510,7 @@ def test_a_replay_of_coefficient_nought_is_the_base(desk: Desk):
 
 
 def test_single_and_dense_rewards_are_one_where_only_the_last_turn_pays(desk: Desk):
+    """Single and dense placement agree, and leave-one-out gives ±1."""
     (group,) = played([(1, 2, False, 0.0), (1, 1, False, 1.0)], [(1, 1, False, 0.0)] * 2, full_score=lambda turn, place: 1.0)
     (_, dense), (_, single) = (desk.step(critics.practitioners_rloo(one, **SHAPE), [group]) for one in (True, False))
     assert len(dense) == len(single) > 0 and all(equal(a, b) for a, b in zip(dense, single))
@@ -510,6 +521,7 @@ def test_single_and_dense_rewards_are_one_where_only_the_last_turn_pays(desk: De
 
 
 def test_only_steps_on_the_accepted_path_are_trained(desk: Desk):
+    """Weight 1 on the path, 0 off it: -1 / N and exactly 0."""
     batch = played([(1, 2, False, 0.0)] * 3, weight=lambda turn, place: float(place != 1))
     found = slopes(*desk.step(dialogue.bfs_prover(0.0, 1.0, **SHAPE), batch), 6)
     assert found == pytest.approx([-1 / 6] * 2 + [0.0] * 2 + [-1 / 6] * 2, abs=1e-7)
@@ -528,6 +540,7 @@ def test_an_action_of_seven_tokens_is_one_step(desk: Desk):
 
 
 def test_the_warm_up_gives_the_policy_nothing(desk: Desk):
+    """In the warm-up the critic alone has updates."""
     algorithm, each = desk.steps(critics.vla_rl(HEAD, warmup=2, **SHAPE), GROUPS, GROUPS, GROUPS)
     assert isinstance(algorithm._critic, Paper)
     assert [len(given) > 0 for given in each] == [False, False, True] and len(algorithm._critic.given) == 3 * len(each[2])
@@ -538,6 +551,12 @@ def test_the_warm_up_gives_the_policy_nothing(desk: Desk):
 EVERY = pytest.mark.parametrize("name", METHODS)
 WIDE = {**SHAPE, "bin_length": 64}
 BY_ROWS = {"gspo", "spear"}  # their aggregation is over rows
+
+
+def from_the_start(name: str, **settings: Any) -> PolicyGradientConfig:
+    """The method without a warm-up of its critic."""
+    config = METHODS[name](**settings)
+    return dataclasses.replace(config, critic=dataclasses.replace(config.critic, warmup=0)) if config.critic else config
 
 
 def by_words_alone(self: Paper, params: Any, batch: Any) -> tuple[Any, ...]:
@@ -566,8 +585,7 @@ def test_neither_observations_nor_rows_change_what_a_token_is_told(name: str, de
     """More observation tokens change no advantage and no weight; a row for each turn changes no statistic."""
     desk.monkeypatch.setattr(Paper, "score", by_words_alone)
     (batch,) = marked(GROUPS)
-    count, config = size(batch), METHODS[name](**{**WIDE, "epochs": 1})
-    config = dataclasses.replace(config, critic=dataclasses.replace(config.critic, warmup=0)) if config.critic else config
+    count, config = size(batch), from_the_start(name, **{**WIDE, "epochs": 1})
     plain, more = (desk.step(config, one)[1] for one in (batch, with_more_to_read(batch, 3)))
     desk.monkeypatch.setattr(Call, "extends", lambda self, other: False)
     assert len(collate(batch).rows) > 24
@@ -589,11 +607,10 @@ def later_turns(evidence: Evidence) -> np.ndarray:
 def test_what_a_mask_takes_has_no_weight_and_still_counts(name: str, desk: Desk):
     """Without any weight a token has exactly no gradient; the others' advantages stay."""
     (batch,) = marked(GROUPS)
-    count, config = size(batch), METHODS[name](**{**SHAPE, "epochs": 1})
-    config = dataclasses.replace(config, critic=dataclasses.replace(config.critic, warmup=0)) if config.critic else config
+    count, config = size(batch), from_the_start(name, **{**SHAPE, "epochs": 1})
     plain, masked = (desk.step(dataclasses.replace(config, mask=mask), batch)[1] for mask in (None, later_turns))
     every, left = collate(batch).indices, weights(masked, count)
-    later = every.token_turn != np.searchsorted(every.turn_trajectory, every.turn_trajectory)[every.token_turn]
+    later = place_of_turn(every)[every.token_turn] > 0
     assert left.any() and not left[~later].any()
     there = left != 0
     assert advantages(masked, count)[there] == pytest.approx(advantages(plain, count)[there], abs=1e-7)
@@ -603,9 +620,7 @@ def test_what_a_mask_takes_has_no_weight_and_still_counts(name: str, desk: Desk)
 def test_after_any_rewriting_of_contexts_the_first_ratio_is_one(name: str, desk: Desk):
     """Where every turn is a row of its own, what is held against is what the learner says of those very rows."""
     desk.monkeypatch.setattr(Call, "extends", lambda self, other: False)
-    config = METHODS[name](**{**SHAPE, "rescore": True})
-    config = dataclasses.replace(config, critic=dataclasses.replace(config.critic, warmup=0)) if config.critic else config
-    algorithm, given = desk.step(config, GROUPS)
+    algorithm, given = desk.step(from_the_start(name, **{**SHAPE, "rescore": True}), GROUPS)
     assert given
     for one in given:
         mask = one.batch.action_mask
@@ -614,6 +629,7 @@ def test_after_any_rewriting_of_contexts_the_first_ratio_is_one(name: str, desk:
 
 @pytest.mark.parametrize("name", ["dapo", "gspo", "cispo", "aepo", "dart", "score", "spear", "ppo", "igpo"])
 def test_at_ratio_one_a_methods_gradient_is_that_of_its_advantages(name: str, desk: Desk):
+    """Whatever the surrogate, the first gradient in a log-prob is -weight times A."""
     config = bare(METHODS[name](**{**SHAPE, "rescore": True, "epochs": 1}))
     algorithm, given = desk.step(config, GROUPS)
     assert given
@@ -623,6 +639,7 @@ def test_at_ratio_one_a_methods_gradient_is_that_of_its_advantages(name: str, de
 
 @EVERY
 def test_a_methods_config_is_read_back_as_it_was(name: str):
+    """Config round-trip of every method."""
     data = to_json(METHODS[name](**SHAPE))
     again = from_json(json.loads(json.dumps(data)))
     assert isinstance(again, PolicyGradientConfig) and to_json(again) == data
