@@ -116,7 +116,7 @@ class Paper(Learner):
     """In place of a `Learner`: remembers what it is given, scores tokens by a fixed rule, and compiles nothing."""
 
     def __init__(self, model: Any, tx: Any, loss: Any, mesh: Any, read: Any = None) -> None:
-        self.share, self._outputs, self.given = share_of(mesh), 1 if read else 2, []
+        self.share, self.loss, self._outputs, self.given = share_of(mesh), loss, 1 if read else 2, []
 
     def init(self, key: Any, params: Any) -> TrainState:
         return TrainState(step=jnp.int32(0), params=params, opt_state=(), key=key)
@@ -144,17 +144,17 @@ def written(config: PolicyGradientConfig, batches: Sequence[Sequence[Group]], ru
     return algorithm, learner.given, metrics
 
 
-def felt(algorithm: Any, batches: Sequence[Any]) -> list[Any]:
+def felt(algorithm: Any, batches: Sequence[Any], gap: float = 0.3) -> list[Any]:
     """Losses and gradients of microbatches at log-probs and entropies made up, with their weights."""
     rng = np.random.default_rng(0)
     found = []
     for one in jax.tree.map(jnp.asarray, list(batches)):
         mask, weight = one.batch.action_mask, one.batch.weight
-        logp = jnp.where(mask, one.proximal_logp + jnp.asarray(rng.normal(0, 0.3, mask.shape), jnp.float32), 0.0)
+        logp = jnp.where(mask, one.proximal_logp + jnp.asarray(rng.normal(0, gap, mask.shape), jnp.float32), 0.0)
         entropy = jnp.asarray(rng.random(mask.shape), jnp.float32)
 
         def total(logp: Any, entropy: Any, one: Any = one, mask: Any = mask, weight: Any = weight) -> Any:
-            return jnp.sum(jnp.where(mask, weight * algorithm._loss(logp, entropy, one)[0], 0.0))
+            return jnp.sum(jnp.where(mask, weight * algorithm._learner.loss(logp, entropy, one)[0], 0.0))
 
         found.append(jax.value_and_grad(total, argnums=(0, 1))(logp, entropy))
     return found
