@@ -143,7 +143,7 @@ class Rollouts:
     strategy: Strategy = field(default_factory=Independent)
     worlds: int = 0  # different ones in all, drawn anew each step; 0: no world comes twice
     order: Worlds | None = None  # which of them are drawn; None: any, equally likely
-    turns: Callable[[int], int] | None = None  # step -> turns after which an episode is cut (`schedules.Stepped`)
+    turns: Callable[[int], float] | None = None  # step -> turns after which an episode is cut (`schedules.Stepped`)
     keep: Callable[[Sequence[Group]], Sequence[Group]] | None = None  # asked of each group alone; what it drops is played for anew ...
     rounds: int = 1  # ... at most so often: DAPO's dynamic sampling (arXiv 2503.14476)
     on_policy: bool = field(default=True, init=False)

@@ -69,8 +69,9 @@ class PolicyGradientConfig:
     sequence: Callable[[Evidence], np.ndarray] = row_of_token  # what shares a ratio, for losses of whole sequences
     probe: GoldProbe | None = None  # what rewards of information gain need
     rewards: Reward | None = None
+    admit: Filter | None = None  # before replay
     replay: Replay | None = None
-    filter: Filter | None = None
+    filter: Filter | None = None  # after it
     mask: Mask | None = None
     transforms: tuple[Callable[[Evidence, np.ndarray], np.ndarray], ...] = ()
     mismatch: Correction | None = None  # between sampler and learner; its log-probs are those before the step, if it rescores
@@ -193,9 +194,11 @@ class PolicyGradient:
         return groups, aside
 
     def _curated(self, groups: Sequence[Group], hosts: Hosts, rng: np.random.Generator) -> list[tuple[int, Group]]:
-        """Replay, then filters; each group with its place among those of all processes."""
+        """What is admitted, replay, filters; each group with its place among those of all processes."""
         c, places = self._config, range(hosts.index, len(groups) * hosts.count, hosts.count)
         placed = list(zip(places, groups))
+        if c.admit:
+            placed = filtered(c.admit, hosts, placed)
         if c.replay is not None:
             placed = [(place, one) for place, group in placed for one in c.replay.inject([group], rng)]
         return filtered(c.filter, hosts, placed) if c.filter else placed

@@ -34,7 +34,8 @@ def dart(
     filled: dict[str, Any] = {
         "advantage": TurnKeyed(episode_return, group_of_turn, std=True, keep_alone=True), "aggregation": step_mean,
         "surrogate": GSPO(0.1, 0.28) if sequence_ratio else PPO(0.1, 0.28, 10.0), "sequence": turn_of_token,
-        "filter": InTurn((VersionWindow(2), AccuracyBand(0.0, 1.0, include_high=False), BalancedCrop(8, seed))), "replay": NewestSuccess(),
+        "admit": VersionWindow(2), "replay": NewestSuccess(),
+        "filter": InTurn((AccuracyBand(0.0, 1.0, include_high=False), BalancedCrop(8, seed))),
         "mask": TopEntropyTurns(entropy_share) if entropy_share < 1 else None, "mismatch": Clipped(high=trust), "rescore": True,
         "regularisers": {"kl": KL(0.1)}, "optimizer": AdamWConfig(1e-7, weight_decay=0.1, clip_norm=2.0),
     }  # fmt: skip

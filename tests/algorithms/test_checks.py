@@ -180,7 +180,6 @@ def outcomes(task: str, version: int, *solved: bool) -> Group:
     return Group(task, tuple(members))
 
 
-@pytest.mark.xfail(strict=True, reason="an empty store is falsy, so the step takes a replay for none and never fills it")
 def test_after_darts_curation_each_group_has_both_outcomes(desk: Desk):
     """Solved groups go, failed ones get a stored success or go, and a crop keeps both kinds."""
     first = [outcomes("a", 0, True, False), outcomes("b", 0, True, True), outcomes("c", 0, False, False)]
@@ -189,14 +188,12 @@ def test_after_darts_curation_each_group_has_both_outcomes(desk: Desk):
     assert seen_by(gui.dart(**SHAPE), desk, first, second) == [[both], [both, both, both]]
 
 
-@pytest.mark.xfail(strict=True, reason="the window of versions is applied after replay and drops a stored success of older weights")
 def test_darts_stored_success_may_be_of_any_version(desk: Desk):
     """An all-failed group gets its task's newest success, whatever weights wrote that."""
     first, second = [outcomes("a", 0, True, False)], [outcomes("a", 5, False, False), outcomes("b", 4, True, False)]
     assert seen_by(gui.dart(**SHAPE), desk, first, second) == [[{True, False}], [{True, False}] * 2]
 
 
-@pytest.mark.xfail(strict=True, reason="replay looks for successes before the window of versions takes them away")
 def test_darts_replay_sees_what_the_window_leaves(desk: Desk):
     """A group whose only success is too old is one of failures, and gets that success back or goes."""
     batch = [
@@ -320,7 +317,6 @@ def test_two_turns_and_ten_weigh_the_same(desk: Desk):
 # ARPO for GUI agents
 
 
-@pytest.mark.xfail(strict=True, reason="an empty store is falsy, so the step takes a replay for none and never fills it")
 def test_an_all_failed_group_learns_from_a_stored_success(desk: Desk):
     """R = 1 in the place of the first of eight failures: A = 2.475 and -.3536, with the ratio 1."""
     first, second = marked(played(*earning(1.0, *[0.0] * 7)), played(*earning(*[0.0] * 8)))

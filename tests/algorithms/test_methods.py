@@ -13,16 +13,18 @@ from hand_made import Averaging, grown_groups, mesh_of, sampled_by, told
 from agentrl_jax.algorithms import critics as critics_of_tokens
 from agentrl_jax.algorithms import policy_gradient
 from agentrl_jax.algorithms.advantages import group_normalized
-from agentrl_jax.algorithms.aggregation import token_mean, turn_mean
+from agentrl_jax.algorithms.aggregation import step_mean, token_mean, turn_mean
 from agentrl_jax.algorithms.critics import CriticConfig
 from agentrl_jax.algorithms.gae import GAE
 from agentrl_jax.algorithms.grpo import grpo
+from agentrl_jax.algorithms.keying import group_of_turn, turn_of_token
 from agentrl_jax.algorithms.methods import critics, dialogue, groups, gui, tools
+from agentrl_jax.algorithms.mismatch import Clipped
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.rewards import Outcome
 from agentrl_jax.algorithms.surrogates import PPO, reinforce
 from agentrl_jax.algorithms.terms import KL, Entropy, EntropyBand
-from agentrl_jax.algorithms.turn_credit import RewardToGo, TurnKeyed
+from agentrl_jax.algorithms.turn_credit import RewardToGo, TurnKeyed, episode_return
 from agentrl_jax.batch import Batch
 from agentrl_jax.learner import Learner, TrainState
 from agentrl_jax.models.heads import HeadConfig
@@ -246,9 +248,11 @@ NEUTRAL: dict[str, tuple[Callable[..., PolicyGradientConfig], Callable[..., Poli
         lambda **s: dialogue.mind(1.0, ("Wait",), 0.0, **s), ppo_base),
     "bfs-prover with all steps": (
         lambda **s: dialogue.bfs_prover(0.0, 1.0, **s), lambda **s: dataclasses.replace(dialogue.bfs_prover(0.2, 0.8, **s), mask=None)),
-    "dart: all steps, no truncation": (
-        lambda **s: gui.dart(entropy_share=1.0, trust=float("inf"), **s),
-        lambda **s: dataclasses.replace(gui.dart(trust=float("inf"), **s), mask=None)),
+    "dart: all steps, no truncation, no curation": (
+        lambda **s: gui.dart(entropy_share=1.0, trust=float("inf"), sequence_ratio=False, admit=None, replay=None, filter=None, **s),
+        lambda **s: PolicyGradientConfig(
+            TurnKeyed(episode_return, group_of_turn, std=True, keep_alone=True), step_mean, PPO(0.1, 0.28, 10.0), sequence=turn_of_token,
+            rescore=True, mismatch=Clipped(high=float("inf")), regularisers={"kl": KL(0.1)}, **s)),
     "scaling-inter without its curriculum": (
         dialogue.scaling_inter, lambda **s: ppo_base(regularisers={"kl": KL(1e-3)}, epochs=2, **s)),
     "critic warm-up of no steps": (lambda **s: plain_ppo(critic=CriticConfig(HEAD, warmup=0), **s), plain_ppo),
