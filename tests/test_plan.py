@@ -81,7 +81,7 @@ def test_what_an_update_holds_by_kind():
     (gradient, optimizer), kept = update(Subject(**SMALL, rows=8), mesh)
     assert gradient.arguments["weights"] == ((PARAMETERS - 5 * 256) // 4 + 5 * 256) * 4  # norms are whole
     assert gradient.arguments["gradient"] == gradient.arguments["weights"] == kept["weights"]
-    assert gradient.arguments["batch"] == 8 // 4 * 128 * (11 * 4 + 1)  # eleven arrays of four bytes and a mask
+    assert gradient.arguments["batch"] == 8 // 4 * 128 * (13 * 4 + 1)  # thirteen arrays of four bytes and a mask
     assert optimizer.arguments["moments"] == kept["moments"] == 2 * kept["weights"] + 2 * 4  # and two counters
     assert (gradient.tokens, gradient.useful > 0, "reference" in kept) == (8 * 128, True, False)
     assert update(Subject(**SMALL, rows=8, kl=0.1), mesh)[1]["reference"] == kept["weights"]
