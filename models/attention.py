@@ -10,6 +10,7 @@ from agentrl_jax.models.kernels import MASKED, attend_rows
 from agentrl_jax.models.layers import RMSNorm, capped, fan_in, project
 from agentrl_jax.models.rope import rotate
 from agentrl_jax.record import record, static
+from agentrl_jax.sharding import per_shard
 
 
 @record
@@ -42,12 +43,16 @@ def cache_slots(positions: Int[Array, "B T"], segment_ids: Int[Array, "B T"], si
 def write(cache: Float[Array, "B K S H"], new: Float[Array, "B T K H"], slots: Int[Array, "B T"]) -> Float[Array, "B K S H"]:
     """`cache[b, :, slots[b, t]] = new[b, t]`, in place where the cache is donated.
 
-    Head by head: a scatter of all heads at once would make a TPU lay the cache out anew, twice in every step.
+    Head by head: a scatter of all heads at once would make a TPU lay the cache out anew, twice in every step. Each device
+    writes its own heads.
     """
 
-    count, heads = cache.shape[:2]
-    rows, each = jnp.arange(count)[:, None, None], jnp.arange(heads)[None, :, None]
-    return cache.at[rows, each, slots[:, None]].set(jnp.swapaxes(new, 1, 2), mode="drop", unique_indices=True)
+    def here(cache: Array, new: Array, slots: Array) -> Array:
+        rows, heads = jnp.arange(cache.shape[0])[:, None, None], jnp.arange(cache.shape[1])[None, :, None]
+        return cache.at[rows, heads, slots[:, None]].set(jnp.swapaxes(new, 1, 2), mode="drop", unique_indices=True)
+
+    kept, given = (None, "kv_heads", None, None), (None, None, "kv_heads", None)
+    return per_shard(here, (kept, given, (None, None)), kept, over=("tensor",))(cache, new, slots)
 
 
 def attend(

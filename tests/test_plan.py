@@ -247,7 +247,7 @@ EXACT: dict[str, dict[str, Any]] = {
             ("all-reduce", "data x fsdp", 2 * 256 * 4, 2),  # norms
             ("all-gather", "fsdp", 512 * 256 * 2, 1),  # the head
             ("all-reduce", "data x fsdp", 512 * 256 * 4, 1),  # its gradient
-            ("all-reduce", "data x fsdp", 512 * 256 * 4 + 256 * 4 + 28, 1),  # the embedding's, with the last norm and sums for metrics
+            ("all-reduce", "data x fsdp", 512 * 256 * 4 + 256 * 4 + 36, 1),  # the embedding's, with the last norm and sums for metrics
             # the embedding's lookup, split over everything
             ("all-gather", "data x part of fsdp", 524_288, 1), ("all-gather", "data x part of fsdp", 262_144, 1),
             ("all-gather", "tensor", 131_072, 1), ("collective-permute", "data x fsdp x tensor", 131_072, 2),
@@ -265,7 +265,7 @@ EXACT: dict[str, dict[str, Any]] = {
             ("all-reduce", "tensor", 4 * 128 * 256 * 2, 2 * 5),
             ("all-reduce", "fsdp", 3 * 256 * 128 * 2, 2), ("all-reduce", "fsdp", 4 * 256 * 64 * 2, 2),  # gradients: XLA scatters none here
             ("all-reduce", "data", (3 * 64 * 128 + 4 * 64 * 64) * 2, 2),
-            ("all-reduce", "data x fsdp", 2 * 256 * 4, 2), ("all-reduce", "data x fsdp", 256 * 256 * 4 + 256 * 4 + 28, 1),
+            ("all-reduce", "data x fsdp", 2 * 256 * 4, 2), ("all-reduce", "data x fsdp", 256 * 256 * 4 + 256 * 4 + 36, 1),
             ("all-reduce", "data x fsdp", 256 * 256 * 4, 1),
             ("all-gather", "fsdp", 256 * 256 * 2, 1), ("all-reduce", "tensor", 508 * 129 * 4, 1),
             ("all-gather", "data", 262_144, 1), ("all-gather", "data", 131_072, 1), ("all-gather", "tensor", 262_144, 1),
