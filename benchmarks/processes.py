@@ -1,18 +1,22 @@
 """Rollout and update over 1, 2 and 4 processes: python benchmarks/processes.py [--counts=1,2,4] [--steps=12] [--print_only]
 
-The same run (configs/wordle_grpo.py, as many worlds a step in all) by several processes over gloo, each held to one core where the
-system allows it: process p to core p modulo the number of cores. Medians over the steps but for the first three, in tokens
-a second; cells are kept in benchmarks/results/processes/ and put into docs/pods.md. More processes than cores share them.
+The same steps of GRPO with a KL penalty (configs/wordle_grpo.py, fresh weights, as many worlds a step in all) by several processes
+over gloo, each held to one core where the system allows it: process p to core p modulo the number of cores. Medians over the steps
+but for the first three, in tokens a second; cells are kept in benchmarks/results/processes/ and put into docs/pods.md. More
+processes than cores share them.
 """
 
+import dataclasses
 import json
 import os
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import jax
 import numpy as np
 from absl import flags
 
@@ -24,9 +28,46 @@ WARM = 3
 flags.DEFINE_list("counts", ["1", "2", "4"], "How many processes.")
 flags.DEFINE_integer("steps", 12, "Steps of a cell.")
 flags.DEFINE_bool("print_only", False, "Run nothing.")
+flags.DEFINE_string("worker", "", "The folder of the run that this process is part of; empty: it starts them.")
+flags.DEFINE_string("coordinator", "", "Of the processes of a run.")
+flags.DEFINE_integer("process_id", 0, "Which of them this is.")
+
+
+def work(folder: Path, count: int, steps: int) -> None:
+    """One process: steps of collecting and updating, each waited for; process 0 writes what they took."""
+    from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
+    from agentrl_jax.algorithms.terms import KL
+    from agentrl_jax.configs.wordle_grpo import get_config
+    from agentrl_jax.hosts import Hosts, join
+    from agentrl_jax.run import Run
+
+    config = get_config()
+    assert config.demonstrations and config.rl and isinstance(config.rl.algorithm, PolicyGradientConfig)
+    config.demonstrations.episodes, config.environment.workers, config.evaluation.players = 1000, 0, ()
+    config.rl.algorithm = dataclasses.replace(
+        config.rl.algorithm, regularisers={"kl": KL(1e-3)}
+    )  # every row has a loss, also without signal
+    hosts = join(flags.FLAGS.coordinator, count, flags.FLAGS.process_id) if count > 1 else Hosts()
+    with hosts, Run(config, folder / "run", True, hosts) as run:
+        phase, found = config.rl, []
+        algorithm = phase.algorithm.build(run.policy, run.mesh, steps)
+        state, feed = algorithm.init(jax.random.key(0), run.params), phase.source.open(run)
+        for step in range(steps):
+            run.runtime.publish(state.params, step)
+            began = time.perf_counter()
+            groups = feed.next(step)
+            hosts.barrier("collected")
+            collected = time.perf_counter()
+            state, metrics = algorithm.step(state, groups, run.runtime)
+            jax.block_until_ready(state.params)
+            found.append({"tokens": metrics["tokens"], "collect": collected - began, "update": time.perf_counter() - collected})
+    if hosts.leads:
+        (folder / "steps.json").write_text(json.dumps(found))
 
 
 def measure() -> None:
+    if flags.FLAGS.worker:
+        return work(Path(flags.FLAGS.worker), int(flags.FLAGS.counts[0]), flags.FLAGS.steps)
     RESULTS.mkdir(parents=True, exist_ok=True)
     for count in map(int, flags.FLAGS.counts):
         path = RESULTS / f"{count}.json"
@@ -43,15 +84,11 @@ def cell(count: int, steps: int) -> dict[str, float]:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
         listener.close()
-        small = ["demonstrations.episodes=1000", "sft.steps=20", f"rl.steps={steps}", "evaluation.episodes=16", "environment.workers=0"]
-        run = [
-            sys.executable, "-m", "agentrl_jax.launch.train", f"--run_dir={folder}/run", "--config=configs/wordle_grpo.py",
-            *(f"--config.{each}" for each in small),
-        ]  # fmt: skip
+        run = [sys.executable, __file__, f"--worker={folder}", f"--counts={count}", f"--steps={steps}"]
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         processes = []
         for p in range(count):
-            who = [f"--coordinator=localhost:{port}", f"--processes={count}", f"--process_id={p}"] if count > 1 else []
+            who = [f"--coordinator=localhost:{port}", f"--process_id={p}"] if count > 1 else []
             held = ["taskset", "-c", str(cores[p % len(cores)])] if cores else []
             env = {**os.environ, "JAX_PLATFORMS": "cpu"}
             processes.append(
@@ -61,9 +98,8 @@ def cell(count: int, steps: int) -> dict[str, float]:
             _, errors = process.communicate()
             if process.returncode:
                 raise SystemExit(f"{count} processes: {errors[-500:]}")
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if line["phase"] == "rl"][WARM:]
-    rates = {part: float(np.median([line["tokens"] / line[f"time/{part}"] for line in lines])) for part in ("collect", "update")}
+        lines = json.loads((Path(folder) / "steps.json").read_text())[WARM:]
+    rates = {part: float(np.median([line["tokens"] / line[part] for line in lines])) for part in ("collect", "update")}
     return {"processes": count, "cores": len(cores), **rates}
 
 
