@@ -43,11 +43,11 @@ class Studied:
     lesson: Lesson
     columns: Mapping[str, np.ndarray]  # what the loss reads of this process's tokens, each [n]
 
-    def part(self, groups: np.ndarray) -> tuple[slice, np.ndarray]:
-        """Where this process's tokens of these groups are in [n], and their weights."""
+    def part(self, groups: np.ndarray) -> tuple[Evidence, slice, slice]:
+        """The evidence of these groups alone, where their tokens are in [N], and where this process's among them are in [n]."""
         part, where = self.pool.part(groups)
-        mine, before = self.pool.mine[where], int(self.pool.mine[: where.start].sum())
-        return slice(before, before + int(mine.sum())), self.lesson.weight(part, where)[mine]
+        before = int(self.pool.mine[: where.start].sum())
+        return part, where, slice(before, before + int(self.pool.mine[where].sum()))
 
 
 def described(evidence: Evidence, lesson: Lesson) -> dict[str, float]:

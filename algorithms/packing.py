@@ -45,8 +45,9 @@ class Packer:
 
     def policy(self, course: Studied, share: np.ndarray, hosts: Hosts) -> list[PolicyGradientBatch]:
         """Microbatches of some groups. Rows whose every loss is exactly 0 are left out; their weights still count."""
-        where, weight = course.part(share)
         mine, lesson = course.pool.mine, course.lesson
+        part, tokens, where = course.part(share)
+        weight = lesson.weight(part, tokens)[mine[tokens]]
         columns = {name: values[where] for name, values in course.columns.items()} | {"weight": weight}
         data = {
             name: {key: lesson.data[name][key][mine][where] if name in lesson.data else np.zeros(len(weight)) for key in keys}
@@ -67,9 +68,8 @@ class Packer:
 
     def critic(self, course: Studied, share: np.ndarray, config: CriticConfig, hosts: Hosts) -> list[CriticBatch]:
         """Microbatches of all tokens of some groups, masked ones too."""
-        part, tokens = course.pool.part(share)
+        part, tokens, where = course.part(share)
         weight = config.aggregation(part)[course.pool.mine[tokens]]
-        where, _ = course.part(share)
         row = course.indices.token_row[where]
         rows = np.unique(row)
         layout = self._settled([course.rows[r] for r in rows], hosts)

@@ -168,15 +168,18 @@ class PolicyGradient:
             fresh = [c.rewards(group, step) for group in fresh]
         placed = self._curated(fresh, hosts, rng)
         main, metrics = self._judged(state, placed, hosts, step)
-        metrics["groups_kept"] = sum(hosts.gather("groups kept", len(placed))) / max(sum(hosts.gather("groups", len(fresh))), 1)
+        kept, of = np.sum(hosts.gather("groups kept", [len(placed), len(fresh)]), axis=0)
+        metrics["groups_kept"] = float(kept / max(of, 1))
         courses = [main]
         for auxiliary, own in zip(c.auxiliaries, for_others):
             drawn = auxiliary.draw(own, rng)
             courses.append(self._taught(state, drawn, hosts, lambda evidence, a=auxiliary: a.lesson(evidence, step)))
         state, more = self._learned(state, courses, hosts, warming=c.critic is not None and step < c.critic.warmup)
-        trained = [group for _, group in placed]
-        for auxiliary in c.auxiliaries:
-            auxiliary.add(relabelled(trained, main.columns["proximal"]) if c.rescore else trained)
+        if c.auxiliaries:
+            trained = [group for _, group in placed]
+            trained = relabelled(trained, main.columns["proximal"]) if c.rescore else trained
+            for auxiliary in c.auxiliaries:
+                auxiliary.add(trained)
         if c.replay is not None:
             c.replay.add(fresh)
         return state, metrics | more
@@ -208,12 +211,13 @@ class PolicyGradient:
         groups = [group for _, group in placed]
         studied = self._taught(state, groups, hosts, lambda evidence: self._credited(evidence, step), [place for place, _ in placed])
         evidence, lesson = studied.pool.indices, studied.lesson
-        identity = min(hosts.gather("tokens/identity", token_identity(groups, Collated(studied.rows, studied.indices))))
+        own = Collated(studied.rows, studied.indices)
+        identity = min(hosts.gather("tokens/identity", token_identity(groups, own)))
         owners = evidence.trajectory_group[evidence.token_trajectory]
         metrics: dict[str, Any] = {"tokens/identity": identity, "tokens": float(len(evidence.token_row)), **described(evidence, lesson)}
         signal = len(np.unique(owners[(lesson.advantage != 0) & lesson.trained]))
         metrics["groups_with_signal"] = signal / max(studied.pool.groups, 1)
-        versions = Collated(studied.rows, studied.indices).tokens("version")
+        versions = own.tokens("version")
         stale = hosts.gather("staleness", [float((step - versions[versions >= 0]).sum()), int((versions >= 0).sum())])
         metrics["staleness"] = sum(total for total, _ in stale) / max(sum(count for _, count in stale), 1)
         if lesson.target is not None and evidence.token_value is not None:
