@@ -1,6 +1,6 @@
 """`ContextManager`: which messages the policy sees before a call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,8 +13,26 @@ class ContextManager(Protocol):
     """Decides before each call what the prompt holds. Where it is the last prompt plus what is new, the runner extends the
     last call token by token; anything else starts a new row, and nothing else needs to know."""
 
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
-        """The messages of the next prompt."""
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
+        """The messages of the next prompt. `notes` are those of the turn at work (`Asking`)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the policy is asked before it acts. Its answer is a note of the turn, or where it `ends` the asking, the action itself."""
+
+    messages: Sequence[Message]
+    ends: Callable[[Message], bool] = lambda answer: False
+    budget: int = 0  # tokens of the answer; 0: as many as an action has
+
+
+@runtime_checkable
+class Asking(ContextManager, Protocol):
+    """A context manager that has the policy write notes for it: summaries, steps of thought. They are calls of the turn, and trained."""
+
+    def ask(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], length: int) -> Question | None:
+        """What it is asked next, after the `notes` of this turn; None: nothing more. `length` is that of the action's prompt, in tokens."""
         ...
 
 
@@ -22,7 +40,7 @@ class ContextManager(Protocol):
 class FullHistory:
     """Everything said so far: the prompt only grows."""
 
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
         return [*opening, *(m for turn in turns for m in (turn.action, *turn.observation))]
 
 
@@ -36,7 +54,7 @@ class LastMessages:
         if self.count < 1:
             raise ValueError(f"a policy must see at least one message, not {self.count}")
 
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn]) -> Sequence[Message]:
+    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
         messages = list(opening)
         for turn in turns:
             messages = [*turn.observation] if turn.info.get("forget") else [*messages, turn.action, *turn.observation]

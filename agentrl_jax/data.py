@@ -10,10 +10,11 @@ import grain
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from agentrl_jax.episodes import Agent, scripted_calls
+from agentrl_jax.episodes import scripted_calls
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.messages import Message
+from agentrl_jax.speaking import Agent
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 
 

@@ -14,7 +14,6 @@ from agentrl_jax.algorithm import AlgorithmConfig
 from agentrl_jax.context import ContextManager
 from agentrl_jax.data import DemonstrationFeed
 from agentrl_jax.deadlines import Deadlines
-from agentrl_jax.episodes import Limits
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import EngineConfig
@@ -22,7 +21,8 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rendering import Renderer, TextRenderer
 from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.sharding import MeshConfig
-from agentrl_jax.strategies import Independent
+from agentrl_jax.speaking import Limits
+from agentrl_jax.strategies import Independent, Remembering
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import Task
 
@@ -198,6 +198,8 @@ class RolloutFeed:
             seeds = [seed_of(seed, 2, world) for world in drawn]
         tasks = [environment.task(seed, group=i) for i, seed in enumerate(seeds)]
         groups = self._runtime.collect(c.strategy, tasks, (seed, step) if rank == 0 else (seed, step, rank))
+        if isinstance(c.strategy, Remembering):
+            c.strategy.learn(hosts.gather("what the strategy learns", c.strategy.tell(groups)))
         if c.order:
             solved = [[bool(t.success) for t in group.trajectories] for group in groups]
             shares = hosts.merged(hosts.gather("successes", [float(np.mean(one)) if one else None for one in solved]))
@@ -206,8 +208,8 @@ class RolloutFeed:
         return groups
 
     def state(self) -> Any:
-        """What an order and a cap on turns remember."""
-        pieces = {"order": self._config.order, "turns": self._config.turns}
+        """What an order, a cap on turns and a strategy remember."""
+        pieces = {"order": self._config.order, "turns": self._config.turns, "strategy": self._config.strategy}
         return {name: piece.state() for name, piece in pieces.items() if hasattr(piece, "state")} or None
 
     def load(self, state: Any) -> None:

@@ -180,6 +180,7 @@ def _from_turn(turn: Turn, written: list[int]) -> dict[str, Any]:
         "terminated": turn.terminated,
         "truncated": turn.truncated,
         "info": turn.info,
+        **({"notes": [note.to_dict() for note in turn.notes]} if turn.notes else {}),
         "calls": [_from_call(call, written) for call in turn.calls],
     }
 
@@ -231,6 +232,7 @@ def _to_turn(data: Mapping[str, Any], calls: list[Call]) -> Turn:
         terminated=data["terminated"],
         truncated=data["truncated"],
         info=_unplain(data["info"]),
+        notes=_messages(data.get("notes", ())),
     )
 
 

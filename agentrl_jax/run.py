@@ -19,7 +19,6 @@ from agentrl_jax.actors import Actors
 from agentrl_jax.checkpoint import load_params
 from agentrl_jax.engine import Engine
 from agentrl_jax.environment import make
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import flatten, play_all
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
@@ -31,6 +30,7 @@ from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Scripted
 from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Group, Sampling, StopReason, Trajectory

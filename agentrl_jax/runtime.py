@@ -12,11 +12,12 @@ import numpy as np
 
 from agentrl_jax.deadlines import Deadlines, within
 from agentrl_jax.engine import Engine
-from agentrl_jax.episodes import Agent, Watch, play, sampled, scripted, unwatched
+from agentrl_jax.episodes import After, Prefix, play, scripted
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
 from agentrl_jax.failures import Failures
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.policy import Params
+from agentrl_jax.speaking import Agent, Watch, sampled, unwatched
 from agentrl_jax.trajectories import Call, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
 from agentrl_jax.workers import Task, Workers, World
@@ -109,12 +110,21 @@ class Runtime:
 
         return self.run(_together([group(task, i) for i, task in mine]))
 
-    async def episode(self, task: Task, agent: str, key: Key, sample: int = 0) -> Trajectory | None:
-        """One episode of a named agent; a failing world is replaced `retries` times, then the episode is None."""
-        who = self.agents[agent]
+    async def episode(
+        self, task: Task, agent: str | Agent, key: Key, sample: int = 0, prefix: Prefix | None = None, after: After | None = None
+    ) -> Trajectory | None:
+        """One episode of an agent; a failing world is replaced `retries` times, then the episode is None.
+
+        With a `prefix` it goes on from another episode's first turns. `after` is told after each turn, and after a failure anew.
+        """
+        who = self.agents[agent] if isinstance(agent, str) else agent
         engine = self.engines[who.engine]
+
+        async def act(world: World, watch: Watch) -> Trajectory:
+            return await play(world, who, engine, (*key, sample), sample, watch, prefix, after)
+
         async with self._places[who.engine]:
-            return await self._in_time(task, sample, lambda world, watch: play(world, who, engine, (*key, sample), sample, 0, watch))
+            return await self._in_time(task, sample, act)
 
     async def scripted(self, task: Task, player: str, seed: int, sample: int = 0) -> Trajectory | None:
         """One episode of a scripted player of the environment."""

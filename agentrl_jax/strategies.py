@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from agentrl_jax.keys import seed_of
 from agentrl_jax.runtime import Runtime
@@ -15,6 +16,23 @@ async def gathered(task: Task, episodes: Sequence[Awaitable[Trajectory | None]])
     played = await asyncio.gather(*episodes)
     done = tuple(trajectory for trajectory in played if trajectory is not None)
     return Group(task.name, done, dropped=len(played) - len(done))
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A strategy that goes by what was played before. Of several processes each is told the same, so all remember the same."""
+
+    def tell(self, groups: Sequence[Group]) -> Any:
+        """Plain data on the groups that this process collected in a step."""
+        ...
+
+    def learn(self, told: Sequence[Any]) -> None:
+        """What all processes tell."""
+        ...
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any) -> None: ...
 
 
 @dataclass

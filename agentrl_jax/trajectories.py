@@ -11,8 +11,8 @@ from agentrl_jax.messages import Message
 
 Source = Literal["sampled", "demonstration", "patch", "scripted"]
 FinishReason = Literal["stop", "budget", "context"]
-# The world's own end or horizon; a limit of the agent (its turns, its sampled tokens) or a full context; an error.
-StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "error"]
+# The world's own end or horizon; a limit of the agent (its turns, its sampled tokens) or a full context; a strategy; an error.
+StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "early", "error"]
 # Where a random number comes from: (run, step, task, sample, seat, turn); the token position is folded in on the device.
 Key = tuple[int, ...]
 
@@ -74,7 +74,10 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One environment step of one seat: what the policy wrote, what came back, and what it was worth."""
+    """One environment step of one seat: what the policy wrote, what came back, and what it was worth.
+
+    The last call wrote the action; those before it wrote the notes that a context manager had asked for.
+    """
 
     calls: tuple[Call, ...]
     action: Message
@@ -84,6 +87,7 @@ class Turn:
     terminated: bool = False
     truncated: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

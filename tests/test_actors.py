@@ -17,13 +17,13 @@ from hand_made import ScriptedEngine, alive
 from agentrl_jax.actors import Actors, ClusterConfig
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import EnvironmentConfig
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.run import make_runtime
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent, Scripted
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers import InProcess, Task

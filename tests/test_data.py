@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax import data
 from agentrl_jax.context import FullHistory
-from agentrl_jax.episodes import Agent, scripted_calls
+from agentrl_jax.episodes import scripted_calls
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant, user
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Scripted
 from agentrl_jax.trajectories import Group, Sampling, Trajectory, Turn
 from agentrl_jax.workers import InProcess, Task

@@ -15,12 +15,12 @@ from hand_made import ScriptedEngine, make_call
 
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.processes import Processes
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent, Scripted
 from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Call, Key, Sampling

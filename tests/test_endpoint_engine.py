@@ -20,13 +20,13 @@ from hand_made import minute_policy
 from agentrl_jax.context import FullHistory
 from agentrl_jax.endpoint_engine import EndpointConfig, EndpointEngine
 from agentrl_jax.engine import Engine, Image
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import EngineConfig, LocalEngine
 from agentrl_jax.models.tokenizers import character_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Call, Group, Key, Sampling
 from agentrl_jax.workers import InProcess, Task

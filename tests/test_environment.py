@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from agentrl_jax.context import ContextManager, FullHistory, LastMessages
 from agentrl_jax.environment import make, normalized_score
 from agentrl_jax.envs import ENVIRONMENTS
-from agentrl_jax.episodes import Agent, Prompter, scripted_calls
+from agentrl_jax.episodes import scripted_calls
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant, texts, user
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.rows import collate, rows_of
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent, Prompter
 from agentrl_jax.strategies import Independent, Scripted
 from agentrl_jax.trajectories import Call, Group, Sampling, Trajectory, Turn
 from agentrl_jax.workers import InProcess, Task
@@ -146,7 +147,7 @@ def test_a_prompt_that_only_grows_extends_the_last_call_token_by_token():
     first, parent = prompter.next([])
     assert first.tolist() == bytes_of("go\n") and parent is None
     call = call_after(first, "left\n")
-    prompter.called(call)
+    prompter.called(call, assistant("left"))
     second, parent = prompter.next([Turn((call,), assistant("left"), (user("wall\n"), user("again\n")), 0.0)])
     assert second.tolist() == bytes_of("go\nleft\nwall\nagain\n") and parent is call
 
@@ -154,7 +155,7 @@ def test_a_prompt_that_only_grows_extends_the_last_call_token_by_token():
 def test_a_turn_that_its_budget_cut_is_closed():
     prompter = Prompter(agent(FullHistory()), (user("go\n"),))
     call = call_after(prompter.next([])[0], "le")
-    prompter.called(call)
+    prompter.called(call, assistant("le"))
     ids, parent = prompter.next([Turn((call,), assistant("le"), (user("what?\n"),), 0.0)])
     assert ids.tolist() == bytes_of("go\nle\nwhat?\n") and parent is call
 
@@ -163,7 +164,7 @@ def test_a_turn_that_its_budget_cut_is_closed():
 def test_a_rewritten_context_is_rendered_anew(info: dict[str, Any]):
     prompter = Prompter(agent(LastMessages(1) if not info else LastMessages(40)), (user("go\n"),))
     call = call_after(prompter.next([])[0], "left\n")
-    prompter.called(call)
+    prompter.called(call, assistant("left"))
     ids, parent = prompter.next([Turn((call,), assistant("left"), (user("wall\n"),), 0.0, info=info)])
     assert ids.tolist() == bytes_of("wall\n") and parent is None
 

@@ -17,7 +17,6 @@ from hand_made import ScriptedEngine, alive
 from agentrl_jax.actors import Actors, ClusterConfig
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.experiment import EnvironmentConfig
 from agentrl_jax.models.tokenizers import byte_tokenizer
@@ -25,6 +24,7 @@ from agentrl_jax.processes import Processes, check_interpreter
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.run import make_workers
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent, Scripted
 from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Sampling

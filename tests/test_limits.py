@@ -10,12 +10,12 @@ import pytest
 from hand_made import ScriptedEngine
 
 from agentrl_jax.context import FullHistory
-from agentrl_jax.episodes import Agent, Limits
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.run import describe_rollouts, rollout_facts
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent, Limits
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Call, Group, Key, Sampling, StopReason, Trajectory
 from agentrl_jax.workers import InProcess, Task

@@ -11,13 +11,13 @@ from hand_made import minute_policy
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax import journal
 from agentrl_jax.context import FullHistory
-from agentrl_jax.episodes import Agent
 from agentrl_jax.local_engine import EngineConfig, LocalEngine
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.replay import replay
 from agentrl_jax.rows import collate, token_identity
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Group, Sampling, Trajectory
 from agentrl_jax.workers import InProcess, Task

@@ -10,12 +10,12 @@ from hand_made import make_call, make_turn
 
 from agentrl_jax.algorithms.filters import AccuracyBand
 from agentrl_jax.algorithms.schedules import RaiseOnPlateau, Stepped, SuccessDriven, half_solved_first
-from agentrl_jax.episodes import Limits
 from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import EnvironmentConfig, Mixed, MixedFeed, RolloutFeed, Rollouts
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.messages import user
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Limits
 from agentrl_jax.trajectories import Group, Trajectory
 
 

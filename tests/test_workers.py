@@ -18,13 +18,13 @@ import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.actors import Actors, ClusterConfig
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import assistant
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.processes import Processes
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Independent, Scripted
 from agentrl_jax.threads import Threads
 from agentrl_jax.trajectories import Group, Sampling, Trajectory

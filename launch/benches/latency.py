@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.compilations import compilations
-from agentrl_jax.episodes import Agent, Prompter
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches import play
 from agentrl_jax.launch.benches.rivals import quartiles, significant
@@ -19,6 +18,7 @@ from agentrl_jax.launch.benches.worlds import Thinking
 from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent, Prompter
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Call, Turn
 from agentrl_jax.workers import Task, World
@@ -147,7 +147,7 @@ class Latency(Serving, Shape):
             said = [agent.renderer.parse(call.action) for call in calls]
             answers = await asyncio.gather(*(world.step(action) for world, action in zip(worlds, said)))
             for prompter, call, action, so_far, answer in zip(prompters, calls, said, turns, answers):
-                prompter.called(call)
+                prompter.called(call, action)
                 so_far.append(Turn((call,), action, answer[0], answer[1]))
         for call in calls:
             engine.release(call)

@@ -1,12 +1,12 @@
 """Playing those worlds: an agent that never stops by itself, and a runtime over one engine."""
 
 from agentrl_jax.context import FullHistory
-from agentrl_jax.episodes import Agent
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches.worlds import RELAY
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
+from agentrl_jax.speaking import Agent
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers import Task
 
