@@ -6,7 +6,7 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
-from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, turns_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
 WORDLE = {
@@ -63,5 +63,12 @@ COMPARISONS = (
              measure=area("rollout/success")),
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
+    ),
+    variants(
+        "arpo_calls", "lookup_arpo", "ARPO, arXiv 2507.19849", "Branching reaches a success rate of 0.75 with fewer tool calls.",
+        measure=turns_until("rollout/success", 0.75), higher_is_better=False,
+    ),
+    variants(
+        "ui_s1", "keydoor_ui_s1", "UI-S1, arXiv 2509.11543", "Played live, semi-online walks beat offline step RL."
     ),
 )  # fmt: skip

@@ -184,6 +184,7 @@ def test_hard_attribution_is_the_mean_of_soft_on_shared_tokens():
     assert hard.sum() == pytest.approx(soft.sum()) and np.abs(hard - soft).max() > 0.1
 
 
+@pytest.mark.slow
 def test_on_the_engine_a_branch_is_a_row_copy_and_only_new_tokens_are_prefilled():
     engine, tree = local_engine(), Branching(len(TOKENIZER), 8, 2, always)
     with runtime_on(engine) as runtime:
