@@ -1,8 +1,8 @@
 """UI-S1 (arXiv 2509.11543) in rooms: walks along an expert's recorded way, with the policy's own actions in the history.
 
-Paper: r = .1 format + .4 type + .5 exact, returns (gamma .5) that end at a mismatch, an episode's and a step's advantage, groups of 8 with a
-spread above .3, KL 1e-4, one patch, without thoughts. An action's type is moving, taking or opening. `:base` is offline step RL: every
-step of the expert's history for itself, scored by the match alone.
+Paper: r = .1 format + .4 type + .5 exact, returns (gamma .5) that end at a mismatch, an episode's and a step's advantage, groups of 8
+with a spread above .3, KL 1e-4, one patch, without thoughts. An action's type is moving, taking or opening. `:base` is offline step
+RL: every step of the expert's history for itself, scored by the match alone.
 
 Expected effect: played live, more episodes succeed than after offline step RL.
 

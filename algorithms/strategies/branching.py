@@ -113,9 +113,7 @@ class _Tree:
                 await self._held(speaker)
             self._decide()
 
-        trajectory = await self._runtime.episode(
-            self._task, self._settings.agent, self._key, chain.sample, lambda: chain.prefix, after
-        )
+        trajectory = await self._runtime.episode(self._task, self._settings.agent, self._key, chain.sample, lambda: chain.prefix, after)
         chain.trajectory = trajectory and trajectory.replace(parent=chain.parent, branch_turn=chain.born)
         chain.ended = True
         self._decide()

@@ -106,7 +106,7 @@ class SemiOnline:
         return (text.rpartition(self.marker)[2] if self.marker else text).strip()
 
     def judged(self, text: str, right: str) -> dict[str, str | bool]:
-        """How a text agrees with the expert's: `match` ("exact", "type", "parsed" or "none") and `formatted` (it has a thought, if asked)."""
+        """How a text agrees with the expert's: `match` ("exact", "type", "parsed" or "none"), and whether it is `formatted`."""
         mine, theirs = self._action(text), self._action(right)
         kind = self.kind(mine)
         match = "none" if kind is None else "exact" if mine == theirs else "type" if kind == self.kind(theirs) else "parsed"

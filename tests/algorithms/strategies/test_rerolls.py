@@ -19,10 +19,10 @@ from agentrl_jax.algorithms.strategies.pairs import Pairs
 from agentrl_jax.algorithms.strategies.reroll import Reroll, Spread, some_success
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import chance_of
+from agentrl_jax.messages import assistant, user
 from agentrl_jax.speaking import Limits
 from agentrl_jax.strategies import Independent, Remembering
 from agentrl_jax.trajectories import Group, Trajectory, Turn
-from agentrl_jax.messages import assistant, user
 from agentrl_jax.workers import Task
 
 CALCULATOR, KEYDOOR = "agentrl_jax.envs:agentrl/Calculator-v0", "agentrl_jax.envs:agentrl/KeyDoor-v0"

@@ -1,6 +1,7 @@
 """Two attempts at one answer (SCoRe), and a strategist beside a frozen agent (EPO)."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def guided(strategy: Guided, strategist: object, actor: object, task: Task, limi
 def nearer(trajectory: Trajectory) -> Sequence[bool]:
     """Turns after which the end was nearer than before."""
     distances = [99, *(turn.info["distance"] for turn in trajectory.turns)]
-    return [after < before for before, after in zip(distances, distances[1:])]
+    return [after < before for before, after in itertools.pairwise(distances)]
 
 
 def test_the_actor_reads_the_strategy_and_only_the_strategists_calls_are_recorded():
