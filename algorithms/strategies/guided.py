@@ -13,9 +13,9 @@ from agentrl_jax.trajectories import Group, Key, Trajectory
 from agentrl_jax.workers import Task
 
 
-def as_user(action: Message) -> Message:
-    """How the strategist is shown what the actor did."""
-    return user(action.text + "\n")
+def as_user(written: Message) -> Message:
+    """How each of the two is shown what the other wrote."""
+    return user(written.text + "\n")
 
 
 @dataclass

@@ -126,6 +126,14 @@ def collected(strategy: Strategy, engine: Any, task: Task | None = None, agent: 
     return group
 
 
+def shown(task: Task) -> list[str]:
+    """What the expert does."""
+    with runtime_on(Whimsical()) as runtime:
+        trajectory = runtime.run(runtime.scripted(task, "expert", 0))
+    assert trajectory is not None
+    return [turn.action.text for turn in trajectory.turns]
+
+
 def told(trajectory: Trajectory) -> Any:
     """All that is recorded of an episode, to be compared."""
     calls = [(c.key, c.prompt.tolist(), c.action.tolist(), c.sampler_logp.tolist(), c.sampling, c.source) for c in trajectory.calls]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_made import evidence_of, make_call
-from stages import AGENT, BRITTLE, KEY, RENDERER, Whimsical, chain, collected, runtime_on, same
+from stages import AGENT, BRITTLE, KEY, RENDERER, Whimsical, chain, collected, runtime_on, same, shown
 
 from agentrl_jax import journal
 from agentrl_jax.algorithms.masks import Sources
@@ -48,14 +48,7 @@ class Saying:
     def close(self) -> None: ...
 
 
-def path(task: Task = TASK) -> list[str]:
-    with runtime_on(Whimsical()) as runtime:
-        shown = runtime.run(runtime.scripted(task, "expert", 0))
-    assert shown is not None
-    return [turn.action.text for turn in shown.turns]
-
-
-RIGHT = path()
+RIGHT = shown(TASK)
 
 
 def wrong(step: int) -> str:

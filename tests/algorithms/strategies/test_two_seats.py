@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hand_made import evidence_of
-from stages import AGENT, BRITTLE, KEY, Whimsical, chain, collected, runtime_on, same
+from stages import AGENT, BRITTLE, KEY, Whimsical, chain, collected, runtime_on, same, shown
 from test_semi_online import Saying
 
 from agentrl_jax.algorithms.aggregation import turn_mean
@@ -28,14 +28,7 @@ TWO = Task(ARITHMETIC, 4, {"largest": 1, "operators": "+", "always": True})
 UNREVEALING = "Check it and answer again.\n"
 
 
-def solution() -> str:
-    with runtime_on(Whimsical()) as runtime:
-        shown = runtime.run(runtime.scripted(ONE, "expert", 0))
-    assert shown is not None
-    return shown.turns[0].action.text
-
-
-GOOD = solution()
+GOOD = shown(ONE)[0]
 BAD = "9"
 
 
@@ -84,10 +77,7 @@ def nearer(trajectory: Trajectory) -> Sequence[bool]:
 
 def test_the_actor_reads_the_strategy_and_only_the_strategists_calls_are_recorded():
     task = chain(2, length=3)
-    with runtime_on(Whimsical()) as runtime:
-        shown = runtime.run(runtime.scripted(task, "expert", 0))
-    assert shown is not None
-    right = [turn.action.text for turn in shown.turns]
+    right = shown(task)
     bad = "b" if right[1] == "a" else "a"
     strategist, actor = Saying("s0", "s1", "s2", "s3"), Saying(right[0], bad, right[1], right[2])
     (episode,) = guided(Guided(1, judge=nearer), strategist, actor, task).trajectories
@@ -104,10 +94,7 @@ def test_the_actor_reads_the_strategy_and_only_the_strategists_calls_are_recorde
 def test_epos_weights_on_such_an_episode():
     """Critical turns earn 1, the last one the outcome; gamma .99; the largest return is 1, so all scales give the same weights."""
     task = chain(2, length=3)
-    with runtime_on(Whimsical()) as runtime:
-        shown = runtime.run(runtime.scripted(task, "expert", 0))
-    assert shown is not None
-    right = [turn.action.text for turn in shown.turns]
+    right = shown(task)
     bad = "b" if right[1] == "a" else "a"
     group = guided(Guided(1, judge=nearer), Saying("s0", "s1", "s2", "s3"), Saying(right[0], bad, *right[1:]), task)
     method = epo_strategic(agent="policy", scale=1.0)
@@ -128,10 +115,7 @@ def test_without_an_actor_strategies_are_actions():
 
 def test_a_world_may_hear_strategies_too():
     task = chain(2, length=2)
-    with runtime_on(Whimsical()) as runtime:
-        shown = runtime.run(runtime.scripted(task, "expert", 0))
-    assert shown is not None
-    first, second = (turn.action.text for turn in shown.turns)
+    first, second = shown(task)
     strategist = Saying(first, "s1")
     (episode,) = guided(Guided(1, heard=True), strategist, Saying("?", second), task).trajectories
     assert [len(turn.observation) for turn in episode.turns] == [3, 3] and episode.success  # its answer, what the actor did, its answer
