@@ -20,3 +20,8 @@ def key_data(key: Key) -> np.ndarray:
 def seed_of(*key: int) -> int:
     """A 31-bit seed for hosts and environments."""
     return int(key_data(key)[0] >> np.uint32(1))
+
+
+def chance_of(*key: int) -> float:
+    """A number in [0, 1), for decisions on the host."""
+    return seed_of(*key) / 2**31

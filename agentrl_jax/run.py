@@ -240,6 +240,7 @@ def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return [
         {
             "dropped": group.dropped,
+            "turns_played": group.played,
             "played": [
                 (float(t.total_reward), len(t.turns), len(t.calls[-1].ids) if t.calls else None, t.stop_reason, t.success)
                 for t in group.trajectories
@@ -251,7 +252,7 @@ def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def describe_rollouts(facts: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means over the trajectories of a step, from the `rollout_facts` of all its groups."""
-    dropped = {"rollout/dropped": float(sum(group["dropped"] for group in facts))}
+    dropped = {f"rollout/{name}": float(sum(group[name] for group in facts)) for name in ("dropped", "turns_played")}
     played = [trajectory for group in facts for trajectory in group["played"]]
     if not played:
         return dropped

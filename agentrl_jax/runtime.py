@@ -1,6 +1,7 @@
 """`Runtime`: what strategies and algorithms act through: engines, workers, tasks side by side."""
 
 import asyncio
+import copy
 import functools
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -17,7 +18,7 @@ from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
 from agentrl_jax.failures import Failures
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.policy import Params
-from agentrl_jax.speaking import Agent, Watch, sampled, unwatched
+from agentrl_jax.speaking import Agent, Speaker, Watch, sampled, unwatched
 from agentrl_jax.trajectories import Call, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
 from agentrl_jax.workers import Task, Workers, World
@@ -71,6 +72,7 @@ class Runtime:
         self.engines, self.agents = dict(engines), dict(agents)
         self.retries, self.deadlines = retries, (deadlines or Deadlines()).check()
         self.failures = Failures(say)
+        self._told: tuple[After, ...] = ()
         self._workers = workers
         self._loop = asyncio.new_event_loop()
         self._places = {name: asyncio.Semaphore(engine.places) for name, engine in self.engines.items()}
@@ -88,6 +90,13 @@ class Runtime:
         """A named agent, and the engine that it names."""
         self.agents[name], self.engines[agent.engine] = agent, engine
         self._places[agent.engine] = asyncio.Semaphore(engine.places)
+
+    def under(self, agents: Mapping[str, Agent] | None = None, after: After | None = None) -> "Runtime":
+        """This runtime as a strategy may give it to another: some names stand for other agents, `after` is told of all episodes' turns."""
+        other = copy.copy(self)
+        other.agents = {**self.agents, **(agents or {})}
+        other._told = (*self._told, *([after] if after else []))
+        return other
 
     def run(self, work: Awaitable[T]) -> T:
         """Run a coroutine to its end on the runtime's loop."""
@@ -111,19 +120,37 @@ class Runtime:
         return self.run(_together([group(task, i) for i, task in mine]))
 
     async def episode(
-        self, task: Task, agent: str | Agent, key: Key, sample: int = 0, prefix: Prefix | None = None, after: After | None = None
+        self,
+        task: Task,
+        agent: str | Agent,
+        key: Key,
+        sample: int = 0,
+        prefix: Prefix | Callable[[], Prefix | None] | None = None,
+        after: After | None = None,
     ) -> Trajectory | None:
         """One episode of an agent; a failing world is replaced `retries` times, then the episode is None.
 
-        With a `prefix` it goes on from another episode's first turns. `after` is told after each turn, and after a failure anew.
+        With a `prefix` it goes on from another episode's first turns; a function is asked for it at each attempt. `after` is told
+        after each turn, and after a failure anew.
         """
         who = self.agents[agent] if isinstance(agent, str) else agent
-        engine = self.engines[who.engine]
+        engine, told = self.engines[who.engine], (*self._told, *([after] if after else []))
+
+        async def tell(speaker: Speaker) -> None:
+            for one in told:
+                await one(speaker)
 
         async def act(world: World, watch: Watch) -> Trajectory:
-            return await play(world, who, engine, (*key, sample), sample, watch, prefix, after)
+            before = prefix() if callable(prefix) else prefix
+            return await play(world, who, engine, (*key, sample), sample, watch, before, tell)
 
-        async with self._places[who.engine]:
+        return await self.driven(task, who, sample, act)
+
+    async def driven(
+        self, task: Task, agent: Agent, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]
+    ) -> Trajectory | None:
+        """An episode that `act` plays, in a place of the agent's engine and with an episode's retries."""
+        async with self._places[agent.engine]:
             return await self._in_time(task, sample, act)
 
     async def scripted(self, task: Task, player: str, seed: int, sample: int = 0) -> Trajectory | None:

@@ -17,7 +17,7 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.rendering import Ids, Renderer
-from agentrl_jax.trajectories import Call, Key, Sampling, StopReason, Turn
+from agentrl_jax.trajectories import Call, Key, Sampling, Source, StopReason, Turn
 
 Messages = tuple[Message, ...]
 # Around a wait: given the turn, and what is waited for in words.
@@ -157,6 +157,17 @@ class Speaker:
                 return message
             self._notes.append(message)
 
+    def instead(self, message: Message, source: Source) -> None:
+        """Another's action in place of what it has just said, which stays as a call and a note of the turn."""
+        said, action = self._calls[-1], self.agent.renderer.action_ids(message)
+        call = dataclasses.replace(
+            said, action=action, sampler_logp=np.zeros(len(action), np.float32), version=np.full(len(action), -1, np.int32),
+            finish_reason="stop", source=source, key=(), entropy=None, alternatives=None, alternative_logp=None,
+        )  # fmt: skip
+        self._notes.append(self.agent.renderer.parse(said.action))
+        self._prompter.called(call, message)
+        self._calls.append(call)
+
     def hear(self, action: Message, observation: Messages, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> None:
         """What the world answered to the action."""
         rewards = info.pop("rewards", {"task": reward})
@@ -169,6 +180,11 @@ class Speaker:
             self._recorded.extend(turn.calls)
             await self.say()
             self._take(turn)
+
+    def hand_over(self) -> Call | None:
+        """The call whose cache the engine still keeps for it: whoever takes it releases it."""
+        last, self._last = self._last, None
+        return last
 
     def close(self) -> None:
         """Nothing more will be said."""

@@ -146,3 +146,9 @@ class Group:
     task: str
     trajectories: tuple[Trajectory, ...]
     dropped: int = 0  # episodes given up: their worlds failed at every attempt, or the group's deadline came first
+    spent: int = 0  # turns that were played for episodes which a strategy threw away
+
+    @property
+    def played(self) -> int:
+        """Turns that were really played: what branches share counts once."""
+        return self.spent + sum(len(t.turns) - (t.branch_turn or 0) for t in self.trajectories)

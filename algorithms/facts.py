@@ -10,6 +10,8 @@
 | `anchor` | the state that the action was taken in, as text or a number | the last messages that were shown |
 | `step` | the step of the expert's path that the turn stands at | the turn's place in its trajectory |
 | `match` | how the action agrees with the expert's: "exact", "type", "parsed" (wrong type) or "none" (unreadable) | an error |
+| `steps` | how many steps the expert's path has | an error |
+| `patched` | True: the expert's action stands in the history for the policy's own | False |
 | `annotation` | what an annotator says of the step: "harmful" or "neutral" | neither |
 | `critical` | True: a judge holds that the turn decided the episode | False |
 | `gold_logp` | mean log-prob of the right answer's tokens, were it given at once in the state that the action was taken in | an error |

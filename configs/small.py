@@ -52,6 +52,7 @@ DESK = Task("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = Task("KeyDoor-v0", "weak", 256, 4)
 LOOKUP = Task("Lookup-v0", "mixture", 128, 5)
 
+VOCABULARY = 128  # tokens, at most
 HEAD = HeadConfig(layers=1, scale=0.0)
 RATES: dict[str, Any] = {"optimizer": AdamWConfig(1e-3, warmup_steps=3), "minibatches": 2, "microbatch": 32}
 
@@ -84,7 +85,7 @@ def small(
         name=name,
         environment=EnvironmentConfig(f"agentrl_jax.envs:agentrl/{task.world}", dict(task.options), workers=0),
         agent=AgentConfig(budget=task.budget),
-        tokenizer=BytePairs(vocab_size=128, all_bytes=False),
+        tokenizer=BytePairs(vocab_size=VOCABULARY, all_bytes=False),
         policy=DecoderConfig(layers=2, width=64, hidden=128, heads=4, kv_heads=2, head_size=16),
         demonstrations=DemonstrationConfig(task.player, episodes=4000),
         sft=Phase("SFT", Demonstrations(batch=32), imitate, steps=task.sft_steps, checkpoint_every=1000),

@@ -55,8 +55,8 @@ def epo_strategic(agent: str = "strategist", scale: float = 0.1, **settings: Any
     """EPO for strategic reasoning (arXiv 2502.12486): REINFORCE on judged turns of a strategist, the largest return of a dialogue being 1.
 
     gamma .99; a mean over turns of the mean over their tokens; no ratio, clip nor KL (released code). `scale`: SOTOPIA's goal score has 10
-    points. Rate and epochs are a full fine-tuning's (cosine, warm-up 3 %, 3 epochs). The strategist beside a frozen agent is a
-    rollout strategy.
+    points. Rate and epochs are a full fine-tuning's (cosine, warm-up 3 %, 3 epochs). The strategist beside a frozen agent is the
+    strategy `Guided`.
     """
     filled: dict[str, Any] = {
         "advantage": TurnKeyed(LargestIsOne(0.99), key=None), "aggregation": turn_mean, "surrogate": reinforce,

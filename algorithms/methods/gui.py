@@ -7,7 +7,7 @@ from agentrl_jax.algorithms.aggregation import step_mean, token_mean
 from agentrl_jax.algorithms.experience_replay import NewestSuccess, SuccessReplay
 from agentrl_jax.algorithms.filters import AccuracyBand, BalancedCrop, InTurn, StdAbove, VersionWindow
 from agentrl_jax.algorithms.keying import group_of_turn, step_of_turn, turn_of_token
-from agentrl_jax.algorithms.masks import TopEntropyTurns
+from agentrl_jax.algorithms.masks import Sources, TopEntropyTurns
 from agentrl_jax.algorithms.mismatch import Clipped
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.process_rewards import expert_match, expert_match_as_released
@@ -28,7 +28,7 @@ def dart(
     cropped to 8 with a success and a failure, the newest stored success in an all-failed group, the two newest versions of the
     weights. Its script takes the sequence's ratio (GSPO) with these widths, else PPO with dual clip 10. The cut to the 80 % of
     steps with most entropy is the paper's; in the released code it is commented out (`entropy_share` 1). The number of rollouts
-    that follows success (`schedules.RolloutCount`), the context of the last 5 images and the four modules are no part of the
+    that follows success (the strategy `Adaptive`), the context of the last 5 images and the four modules are no part of the
     update.
     """
     filled: dict[str, Any] = {
@@ -59,8 +59,8 @@ def arpo_gui(replay: bool = True, format_penalty: float = 0.5, **settings: Any) 
 def active_vln(**settings: Any) -> PolicyGradientConfig:
     """ActiveVLN (arXiv 2509.12618): GRPO on 15 (1 - d / 3 m) for stopping within 3 m of the goal; clip .2, no KL, rate 1e-6.
 
-    The early stop after twice the expert's steps and the second roll of all-failed groups belong to how episodes are rolled
-    out. The aggregation is not stated: token mean, the default of the code that it builds on.
+    The early stop after twice the expert's steps and the second roll of all-failed groups are the strategies `Early` and
+    `Reroll`. The aggregation is not stated: token mean, the default of the code that it builds on.
     """
     filled: dict[str, Any] = {
         "advantage": group_normalized, "aggregation": token_mean, "surrogate": PPO(), "rewards": DistanceSuccess(),
@@ -75,8 +75,8 @@ def ui_s1(released: bool = False, gamma: float = 0.5, spread: float = 0.3, **set
     Paper: r = .1 format + .4 type + .5 exact; returns (gamma .5) run through matched steps up to the first mismatch, whose reward counts;
     the episode's advantage is of whole returns. `released`: other constants, the mismatch alone with its reward, and in place
     of the episode's return each step's own reward, normalised over the task's steps. Groups below a spread of .3 are
-    dropped (the paper: of advantages; here, as released, of returns). KL 1e-4, rate 1e-6. The walk along the expert's path with patches is
-    a rollout strategy.
+    dropped (the paper: of advantages; here, as released, of returns). KL 1e-4, rate 1e-6. The walk along the expert's path is the
+    strategy `SemiOnline`, whose patches are not trained.
     """
     stop = before_mismatch if released else after_mismatch
     steps = TurnKeyed(RewardToGo(gamma, stop), step_of_turn, std=True)
@@ -84,6 +84,6 @@ def ui_s1(released: bool = False, gamma: float = 0.5, spread: float = 0.3, **set
     filled: dict[str, Any] = {
         "advantage": SumOf(episode, steps), "aggregation": token_mean, "surrogate": PPO(),
         "rewards": expert_match_as_released if released else expert_match, "filter": StdAbove(spread, ddof=0, keep_alone=True),
-        "regularisers": {"kl": KL(1e-4)}, "optimizer": AdamWConfig(1e-6),
+        "regularisers": {"kl": KL(1e-4)}, "optimizer": AdamWConfig(1e-6), "mask": Sources(),
     }  # fmt: skip
     return PolicyGradientConfig(**filled | settings)

@@ -44,7 +44,7 @@ def arpo(tools: Sequence[str] = (), hard: bool = False, **settings: Any) -> Poli
     `tools`.
 
     Soft attribution (default): each branch has its own advantage. `hard`: on tokens that branches share, the branches' mean. KL 0,
-    rate 1e-6, two epochs. Branching after uncertain tool calls is a rollout strategy; without branches soft and hard are GRPO.
+    rate 1e-6, two epochs. Branching after uncertain tool calls is the strategy `Branching`; without branches soft and hard are GRPO.
     """
     bonus = (ToolVariety(tools),) if tools else ()
     filled: dict[str, Any] = {
@@ -57,7 +57,8 @@ def arpo(tools: Sequence[str] = (), hard: bool = False, **settings: Any) -> Poli
 def aepo(tools: Sequence[str] = (), entropy: float = 0.2, keep_gradient: bool = True, **settings: Any) -> PolicyGradientConfig:
     """AEPO (arXiv 2510.14545): ARPO with advantages scaled by (1 + .2 z(H)) and an upper clip that keeps its gradient; dual clip 3.
 
-    The balance of first rollouts and branches is a rollout strategy. entropy 0 and keep_gradient off: PPO's loss, with dual clip.
+    The balance of first rollouts and branches is the strategy `Branching(first=Split(), rule=Penalised())`. entropy 0 and
+    keep_gradient off: PPO's loss, with dual clip.
     """
     filled: dict[str, Any] = {
         "surrogate": GradientPreserving(dual=3.0) if keep_gradient else PPO(dual=3.0), "rescore": True,

@@ -25,19 +25,35 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
     return env.right_letter
 
 
+def _follower(env: Environment, rng: np.random.Generator) -> str:
+    """Plans as the weak player would go, and mostly does what was planned; without a plan, the weak player."""
+    assert isinstance(env, Chain)
+    return FOLLOWS(env, rng) if env.plan else WEAK(env, rng)
+
+
+def _planned(env: Environment, rng: np.random.Generator) -> str:
+    assert isinstance(env, Chain) and env.plan
+    return env.plan
+
+
+WEAK = Mixed(_expert, _random, 0.4)
+FOLLOWS = Mixed(_planned, _random, 0.9)
+
+
 class Chain(Probe):
     """A chain of `length` states, of which each shows its place and a digit, as "3:7"; the right one of `letters` letters goes on.
 
     The rule: a digit's letter is number digit mod `letters` of a, b, c, ... A wrong letter leads nowhere (`wrong` "stay"), so many
     states back (a number) or ends the episode ("end"). The last state's right letter ends it with reward 1; all else earns 0. With
     `progress` a part of that name pays the share of the chain that each turn gained or lost. The horizon is twice the length
-    unless given. Text that is no letter of the world is refused and costs a turn.
+    unless given. Text that is no letter of the world is refused and costs a turn. With `plans` each text is planned first: every other
+    one, from the first on, is a plan, which is answered by an empty line and changes nothing (the horizon is then twice as long).
 
     `info` says `legal`, `anchor` and `distance` (right letters still needed).
     """
 
     players: ClassVar[Mapping[str, Player]] = MappingProxyType(
-        {"random": _random, "weak": Mixed(_expert, _random, 0.4), "mixture": Mixed(_expert, _random, 0.8), "expert": _expert}
+        {"random": _random, "weak": WEAK, "mixture": Mixed(_expert, _random, 0.8), "follower": _follower, "expert": _expert}
     )
 
     def __init__(
@@ -47,6 +63,7 @@ class Chain(Probe):
         wrong: str | int = "stay",
         horizon: int | None = None,
         progress: bool = False,
+        plans: bool = False,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
@@ -55,8 +72,8 @@ class Chain(Probe):
         if wrong not in ("stay", "end") and not (type(wrong) is int and wrong >= 1):
             raise UserError(f"wrong must be 'stay', 'end' or how many states to fall back, not {wrong!r}")
         self.wrong = wrong
-        self.horizon = whole("horizon", 2 * length if horizon is None else horizon, 1, 10_000)
-        self.progress = flag("progress", progress)
+        self.progress, self.plans = flag("progress", progress), flag("plans", plans)
+        self.horizon = whole("horizon", 2 * length * (1 + plans) if horizon is None else horizon, 1, 10_000)
         if progress:
             self.full_score, self.reward_bounds = 2.0, (-1.0, 2.0)
         self.rules = (
@@ -65,6 +82,7 @@ class Chain(Probe):
         )
         self.digits: tuple[int, ...] = (0,) * length
         self.place = 0
+        self.plan = ""  # that was written and is not acted on yet
 
     @property
     def right_letter(self) -> str:
@@ -74,7 +92,7 @@ class Chain(Probe):
         self.digits = tuple(map(int, self.np_random.integers(10, size=self.length)))
 
     def _begin(self) -> None:
-        self.place = 0
+        self.place, self.plan = 0, ""
 
     def _question(self) -> str:
         return "end" if self.place == self.length else f"{self.place}:{self.digits[self.place]}"
@@ -82,6 +100,11 @@ class Chain(Probe):
     def _reply(self, text: str) -> Reply:
         before, legal = self.place, len(text) == 1 and text in self.letters
         facts = {"legal": legal, "anchor": f"{''.join(map(str, self.digits))}@{before}"}
+        if self.plans and self.turns % 2:
+            self.plan = text
+            nothing = {"outcome": 0.0, **({"progress": 0.0} if self.progress else {})}
+            return Reply("", nothing, {**facts, "distance": self.length - before})
+        self.plan = ""
         right = legal and text == self.right_letter
         if right:
             self.place += 1

@@ -6,13 +6,14 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
-from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, turns_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
     "rl.source.tasks": "16", "rl.algorithm.optimizer.learning_rate": "3e-4", "evaluation.episodes": "256",
 }  # fmt: skip
+SLOWER = {"rl.algorithm.optimizer.learning_rate": "3e-4"}  # so that it takes more than a few steps
 
 
 def variants(name: str, config: str, paper: str, claim: str, **more: Any) -> Comparison:
@@ -65,4 +66,10 @@ COMPARISONS = (
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
+    Comparison(
+        "arpo_calls", "ARPO, arXiv 2507.19849", "Branching reaches a success rate of 0.8 with fewer tool calls.",
+        Side("configs/lookup_arpo.py:base", SLOWER), Side("configs/lookup_arpo.py", SLOWER),
+        measure=turns_until("rollout/success", 0.8), higher_is_better=False,
+    ),
+    variants("ui_s1", "keydoor_ui_s1", "UI-S1, arXiv 2509.11543", "Played live, semi-online walks beat offline step RL."),
 )  # fmt: skip

@@ -25,6 +25,18 @@ def within(metric: str, low: float, high: float, start: int = 3) -> Measure:
     return Measure(f"share of steps with {metric} at {low:g} to {high:g} of its start", of)
 
 
+def turns_until(metric: str, level: float, steps: int = 3) -> Measure:
+    """Turns played until the mean of a metric's last `steps` steps reaches a level; all of the run's where it never does."""
+
+    def of(run_dir: Path) -> float:
+        values, turns = np.asarray(values_of(run_dir, metric)), np.cumsum(values_of(run_dir, "rollout/turns_played"))
+        means = [values[max(0, i + 1 - steps) : i + 1].mean() for i in range(len(values))]
+        reached = [i for i in range(steps - 1, len(values)) if means[i] >= level]
+        return float(turns[reached[0]] if reached else turns[-1])
+
+    return Measure(f"turns played until {metric} is {level:g} (mean of {steps} steps), or all", of)
+
+
 def _distinct(run_dir: Path) -> float:
     shares = []
     for trajectory in evaluated(run_dir):

@@ -57,6 +57,16 @@ def test_progress_pays_what_each_turn_gained_or_lost():
     assert env.reward_bounds == (-1.0, 2.0)
 
 
+def test_a_plan_changes_nothing_and_the_follower_mostly_keeps_to_it():
+    t = by_hand(world(plans=True), "d", "a", "a", "x", "?", "b", "", "d")
+    assert answers(t) == ["\n", "1:5\n", "\n", "1:5\n", "\n", "2:7\n", "\n", "end\n"] and rewards(t) == [0.0] * 7 + [1.0]
+    assert facts(t, "distance") == [3, 2, 2, 2, 2, 1, 1, 0] and t.success
+    env = fresh(Chain, plans=True, length=60)
+    texts_of = [turn.action.text for seed in range(5) for turn in played(env, "follower", seed).turns]
+    kept = sum(plan == text for plan, text in zip(texts_of[::2], texts_of[1::2])) / (len(texts_of) // 2)
+    assert 0.88 < kept < 0.97 and env.horizon == 240  # 90 %, and a quarter of the others
+
+
 @pytest.mark.parametrize(("letters", "right"), [(2, "abababababab"), (4, "abcdabcdab"), (10, "abcdefghij")])
 def test_the_letter_is_the_digit_mod_the_letters(letters, right):
     env = world(tuple(range(10)), letters=letters)

@@ -15,6 +15,7 @@ from agentrl_jax.launch import pages
 from agentrl_jax.launch.benches.methods import Methods
 from agentrl_jax.launch.methods.comparison import Comparison, Side
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
+from agentrl_jax.launch.methods.measures import turns_until
 from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.sweeps import cells
 from agentrl_jax.launch.sweeps.grid import experiment_of
@@ -123,3 +124,11 @@ def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path
     assert [one.name for one in COMPARISONS].count(comparison.name) == 1
     base, method = (experiment_of(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
     assert base != method and base.seed == method.seed
+
+
+@pytest.mark.parametrize(("level", "turns"), [(0.2, 50.0), (0.5, 80.0), (0.9, 100.0)])
+def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(level: float, turns: float, tmp_path: Path):
+    successes, played = (0.0, 0.9, 0.0, 0.3, 0.6, 0.6, 0.6, 0.6), (10, 20, 20, 10, 10, 10, 10, 10)
+    lines = [{"phase": "rl", "rollout/success": x, "rollout/turns_played": n} for x, n in zip(successes, played)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert turns_until("rollout/success", level).of(tmp_path) == turns
