@@ -7,6 +7,7 @@ import json
 import secrets
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 from agentrl_jax.capture.session import Session
 from agentrl_jax.capture.stream import Stream
 from agentrl_jax.capture.wire import Refused, asked, completion
-from agentrl_jax.errors import UserError
+from agentrl_jax.errors import EnvironmentFailure, UserError
 
 try:
     import uvicorn
@@ -44,7 +45,7 @@ class CaptureServer:
     """Sessions come and go; programs find theirs by the path `/episodes/ID` or by their key alone."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "") -> None:
-        """`token` may ask for episodes and act for all of them; port 0 and no token: any."""
+        """`token` may ask for episodes and act for all; port 0 and no token: any."""
         self.token = token or secrets.token_urlsafe(24)
         self._host, self._port = host, port
         self._sessions: dict[str, Session] = {}
@@ -52,6 +53,7 @@ class CaptureServer:
         self._offered = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self.claims = 0  # episodes that programs have asked for and been given
+        self._given: dict[str, list[Session]] = {self.token: []}  # by who asked
 
     @property
     def url(self) -> str:
@@ -73,7 +75,7 @@ class CaptureServer:
             raise UserError(f"the capture endpoint cannot listen on {self.url} ({error.strerror}): name another port, or 0") from error
         self._port = listening.getsockname()[1]
         config = uvicorn.Config(
-            self._app(), log_config=None, access_log=False, lifespan="off", ws="none", http="h11", timeout_keep_alive=60,
+            self._app(), log_config=None, log_level="critical", access_log=False, lifespan="off", ws="none", http="h11", timeout_keep_alive=60,
             limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=1, server_header=False,
         )  # fmt: skip
         self._serving = asyncio.ensure_future(self._serve(_Uvicorn(config), listening))
@@ -106,11 +108,25 @@ class CaptureServer:
         self._offers.append(session)
         self._offered.set()
 
+    def admit(self) -> str:
+        """A token for one more program that may ask for episodes."""
+        token = secrets.token_urlsafe(24)
+        self._given[token] = []
+        return token
+
+    def dismiss(self, token: str, why: EnvironmentFailure) -> None:
+        """The program is gone: what was given to it fails."""
+        for session in self._given.pop(token):
+            session.fail(why)
+
     def close(self, session: Session) -> None:
         """Its calls end, and whoever asks for more hears that the episode is over."""
         self._sessions.pop(session.identity, None)
         with contextlib.suppress(ValueError):
             self._offers.remove(session)
+        for given in self._given.values():
+            if session in given:
+                given.remove(session)
         session.close()
 
     def _app(self) -> Starlette:
@@ -138,12 +154,15 @@ class CaptureServer:
                 return JSONResponse(refused.body(), refused.status)
             except ClientDisconnect:
                 return Response(status_code=499)
+            except Exception as error:
+                traceback.print_exc()
+                return JSONResponse(Refused(f"{type(error).__name__}: {error}", status=500).body(), 500)
 
         return answer
 
     def _session(self, request: Request) -> Session:
         """Whose request this is. Raises Refused where its key is not that of an episode, or not of the one that the path names."""
-        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode()
+        key = _key(request)
         identity = request.path_params.get("episode") or key.decode(errors="replace").rpartition("-")[0].removeprefix("sk-")
         session = self._sessions.get(identity)
         if session is not None and any(hmac.compare_digest(key, one.encode()) for one in (session.secret, self.token)):
@@ -181,8 +200,8 @@ class CaptureServer:
 
     async def _claim(self, request: Request) -> Response:
         """An episode for a program that asks for one; 204 where there is none for now."""
-        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode()
-        if not hmac.compare_digest(key, self.token.encode()):
+        token = next((token for token in self._given if hmac.compare_digest(_key(request), token.encode())), None)
+        if token is None:
             raise Refused("this is not the server's token", code="invalid_api_key", status=401)
         await _body(request, empty=True)
         until = time.monotonic() + PATIENCE
@@ -196,7 +215,12 @@ class CaptureServer:
         session = self._offers.popleft()
         session.touch()
         self.claims += 1
+        self._given[token].append(session)
         return JSONResponse({**session.described, "url": self.url_of(session), "api_key": session.secret})
+
+
+def _key(request: Request) -> bytes:
+    return request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode()
 
 
 async def _nowhere(request: Request, error: Exception) -> Response:

@@ -213,8 +213,7 @@ class Session:
         except (UserError, ValueError) as error:
             raise Refused(str(error)) from error
         except Exception as error:  # an engine that has stopped, say: nothing that another try of the program could mend
-            self._broken = error
-            self.over.set()
+            self.fail(error)
             raise Refused(f"the engine failed: {error}", status=500) from error
         if len(call.action) == 0:
             engine.release(call)
@@ -242,13 +241,13 @@ class Session:
     # What is posted for it.
 
     def reward(self, body: Any) -> None:
-        """{"reward": 1.0, "rewards": {"format": 0.2, ...}, "success": true, "agent": ..., "call": ..., "choice": 0, "final": true, "id": ...}
+        """A reward as JSON (docs/capture.md): {"reward": 1.0, "success": true, "final": true}
 
         Raises Refused where a field is wrong, or where no call is there to be rewarded.
         """
         self.touch()
-        if not isinstance(body, dict) or body.keys() - {"reward", "rewards", "success", "agent", "call", "choice", "final", "id"}:
-            raise Refused("a reward's fields are reward, rewards, success, agent, call, choice, final and id")
+        if not isinstance(body, dict) or body.keys() - {"reward", "rewards", "success", "truncated", "agent", "call", "choice", "final", "id"}:
+            raise Refused("a reward's fields are reward, rewards, success, truncated, agent, call, choice, final and id")
         parts, total, success = body.get("rewards", {}), body.get("reward"), body.get("success")
         if not isinstance(parts, dict) or not all(map(_finite, parts.values())) or not (total is None or _finite(total)):
             raise Refused("reward must be a finite number, and rewards an object of such numbers", "reward")
@@ -256,8 +255,8 @@ class Session:
             raise Refused("say reward, or its parts in rewards", "reward")
         if total is not None and parts and not math.isclose(total, sum(parts.values()), rel_tol=1e-6, abs_tol=1e-6):
             raise Refused("reward must be the sum of rewards", "reward")
-        if success not in (None, True, False) or body.get("final") not in (None, True, False):
-            raise Refused("success and final must be true or false", "success")
+        if not all(body.get(name) in (None, True, False) for name in ("success", "truncated", "final")):
+            raise Refused("success, truncated and final must be true or false", "success")
         if "id" in body and str(body["id"]) in self._posted:
             return  # posted again after its answer was lost
         node = self._rewarded_node(body)
@@ -265,6 +264,8 @@ class Session:
             node.rewards[name] = node.rewards.get(name, 0.0) + float(value)
         self._posted |= {str(body["id"])} if "id" in body else set()
         self._rewarded, self._success = True, self._success if success is None else bool(success)
+        if body.get("truncated"):
+            self._stop = self._stop or "truncated"
         if body.get("final"):
             self.end()
 
@@ -281,6 +282,11 @@ class Session:
         self.over.set()
         for task in self._tasks:
             task.cancel()
+
+    def fail(self, why: Exception) -> None:
+        """End it; `why` is what is heard instead of its trajectory, unless it has ended before."""
+        self._broken = None if self.over.is_set() else why
+        self.end()
 
     def close(self) -> None:
         """End it, and give back what the engines keep of its calls."""

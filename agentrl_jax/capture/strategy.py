@@ -130,8 +130,10 @@ class _House:
         """One of the pool, again and again. Raises UserError where it ends time and again before any episode is asked for."""
         command, before, vain = [_filled(word, {}) for word in self.config.command], 0, 0
         while True:
-            async with running(command, self._environment(self.server.url, self.server.token, {})) as program:
+            token = self.server.admit()
+            async with running(command, self._environment(self.server.url, token, {})) as program:
                 await program.exited.wait()
+            self.server.dismiss(token, EnvironmentFailure(f"a program of the pool {program.ending}", "died"))
             vain = vain + 1 if self.server.claims == before else 0
             before = self.server.claims
             if vain == VAIN:
