@@ -273,4 +273,3 @@ async def _while_connected(request: Request, tasks: "list[asyncio.Task[T]]") -> 
         for one in (leaving, everything, *tasks):
             one.cancel()
         await asyncio.gather(leaving, everything, return_exceptions=True)
-

@@ -117,7 +117,13 @@ class Session:
     def described(self) -> dict[str, Any]:
         """What its program is told."""
         t = self.task
-        return {"environment": importable(t.environment), "options": t.options, "seed": t.seed, "sample": self.sample, "prompt": self.prompt}
+        return {
+            "environment": importable(t.environment),
+            "options": t.options,
+            "seed": t.seed,
+            "sample": self.sample,
+            "prompt": self.prompt,
+        }
 
     @property
     def models(self) -> list[str]:
@@ -246,7 +252,17 @@ class Session:
         Raises Refused where a field is wrong, or where no call is there to be rewarded.
         """
         self.touch()
-        if not isinstance(body, dict) or body.keys() - {"reward", "rewards", "success", "truncated", "agent", "call", "choice", "final", "id"}:
+        if not isinstance(body, dict) or body.keys() - {
+            "reward",
+            "rewards",
+            "success",
+            "truncated",
+            "agent",
+            "call",
+            "choice",
+            "final",
+            "id",
+        }:
             raise Refused("a reward's fields are reward, rewards, success, truncated, agent, call, choice, final and id")
         parts, total, success = body.get("rewards", {}), body.get("reward"), body.get("success")
         if not isinstance(parts, dict) or not all(map(_finite, parts.values())) or not (total is None or _finite(total)):
@@ -317,7 +333,7 @@ class Session:
             info = {"agent": node.model} | ({"success": self._success} if last and self._success is not None else {})
             turns.append(
                 Turn(
-                    (node.call,), node.history[-1], () if last else nodes[i + 1].shown, sum(node.rewards.values()), node.rewards,
+                    (node.call,), node.history[-1], () if last else nodes[i + 1].shown, float(sum(node.rewards.values())), node.rewards,
                     terminated=last and self._stop is None, truncated=last and self._stop is not None, info=info,
                 )
             )  # fmt: skip

@@ -18,7 +18,7 @@ from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.strategies import gathered
 from agentrl_jax.trajectories import Group, Key, Trajectory
-from agentrl_jax.workers import Task
+from agentrl_jax.workers import Task, forget
 
 if TYPE_CHECKING:
     from agentrl_jax.capture.server import CaptureServer
@@ -89,6 +89,7 @@ class _House:
         await self.server.start()
         if self.config.pool:
             self._pool = asyncio.gather(*(self._keep() for _ in range(self.config.pool)))
+            self._pool.add_done_callback(forget)
 
     async def episode(self, task: Task, key: Key) -> Trajectory | None:
         """`key` is (run, step, task, sample)."""

@@ -132,7 +132,7 @@ def _flag(rest: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def _number(rest: dict[str, Any], name: str, kind: type, low: float, high: float = 2**31 - 1) -> Any:
+def _number(rest: dict[str, Any], name: str, kind: type, low: int | float, high: int | float = 2**31 - 1) -> Any:
     value = rest.pop(name, None)
     if value is None:
         return None

@@ -32,7 +32,13 @@ async def play(client: AsyncOpenAI, post: httpx2.AsyncClient, task: Mapping[str,
         text = reply.choices[0].message.content or ""
         observation, reward, terminated, truncated, info = env.step(Message("assistant", text))
         done = terminated or truncated
-        scored = {"rewards": info.get("rewards", {"task": reward}), "success": info.get("success"), "call": reply.id, "truncated": truncated, "final": done}
+        scored = {
+            "rewards": info.get("rewards", {"task": reward}),
+            "call": reply.id,
+            "success": info.get("success"),
+            "truncated": truncated,
+            "final": done,
+        }
         headers = {"Authorization": f"Bearer {client.api_key}"}
         (await post.post(f"{task['url']}/reward", json=scored, headers=headers)).raise_for_status()
         messages += [{"role": "assistant", "content": text}, *(message.to_dict() for message in observation)]

@@ -43,7 +43,7 @@ def local_engine(**fields: Any) -> LocalEngine:
     policy = minute_policy(len(TOKENIZER))
     import jax
 
-    config = EngineConfig(**{"rows": 8, "positions": 512, "chunk": 32, "burst": 4, "longest": 4, "patience": 0.0, **fields})
+    config = EngineConfig(**{"rows": 4, "positions": 256, "chunk": 16, "burst": 4, "longest": 4, "patience": 0.0, **fields})
     return LocalEngine(policy, config, policy.init(jax.random.key(0)), text=text)
 
 
@@ -101,6 +101,7 @@ class Served:
         self._thread.start()
         self.server = self.run(self._start())
         self._count = 0
+        self.clients: list[Any] = []  # to be closed at the end
 
     async def _start(self) -> CaptureServer:
         server = CaptureServer()
@@ -137,6 +138,8 @@ class Served:
         self.run(wait())
 
     def close(self) -> None:
+        for client in self.clients:
+            client.close()
         self.run(self.server.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
