@@ -1,11 +1,11 @@
-"""Sums with one attempt each, played by a program that knows only OpenAI's client (`envs/programs/player.py`) and trained through the capture endpoint.
+"""Sums, one attempt each, by a program that knows only OpenAI's client (`envs/programs/player.py`), trained through the capture endpoint.
 
 The policy begins with demonstrations, is trained by GRPO on what the program's calls became, and is evaluated in the world itself.
 `:single` starts a program for each episode, as one must where a program is not made to play several; fewer episodes then.
 
 Expected effect: the share of right answers goes up as it does without the endpoint (`:base`).
 
-agentrl-train --config=configs/capture_arithmetic.py[:single|base]     (needs openai: pip install 'agentrl_jax[serve,dev]')
+agentrl-train --config=configs/capture_arithmetic.py[:single|base]     (needs openai: pip install 'agentrl_jax[dev]')
 """
 
 from dataclasses import replace

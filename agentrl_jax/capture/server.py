@@ -75,8 +75,8 @@ class CaptureServer:
             raise UserError(f"the capture endpoint cannot listen on {self.url} ({error.strerror}): name another port, or 0") from error
         self._port = listening.getsockname()[1]
         config = uvicorn.Config(
-            self._app(), log_config=None, log_level="critical", access_log=False, lifespan="off", ws="none", http="h11", timeout_keep_alive=60,
-            limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=1, server_header=False,
+            self._app(), log_config=None, log_level="critical", access_log=False, lifespan="off", ws="none", http="h11",
+            timeout_keep_alive=60, limit_concurrency=CONNECTIONS, timeout_graceful_shutdown=1, server_header=False,
         )  # fmt: skip
         self._serving = asyncio.ensure_future(self._serve(_Uvicorn(config), listening))
 

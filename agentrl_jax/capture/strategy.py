@@ -21,7 +21,7 @@ from agentrl_jax.trajectories import Group, Key, Trajectory
 from agentrl_jax.workers import Task, forget
 
 if TYPE_CHECKING:
-    from agentrl_jax.capture.server import CaptureServer
+    pass
 
 VAIN = 3  # times that a program of a pool may end with no episode asked for
 

@@ -127,7 +127,7 @@ def _text(value: Any, name: str) -> str:
 
 def _flag(rest: dict[str, Any], name: str) -> bool:
     value = rest.pop(name, None)
-    if value not in (None, True, False) or isinstance(value, int | float) and not isinstance(value, bool):
+    if value not in (None, True, False) or (isinstance(value, int | float) and not isinstance(value, bool)):
         raise Refused(f"{name} must be true or false", name)
     return bool(value)
 
@@ -175,7 +175,7 @@ def _messages(value: Any) -> tuple[Message, ...]:
 def _message(data: Any, where: str) -> Message:
     if not isinstance(data, dict):
         raise Refused(f"{where} must be an object", where)
-    role = "system" if data.get("role") == "developer" else data.get("role")
+    role: Any = "system" if data.get("role") == "developer" else data.get("role")
     if role not in get_args(Role):
         raise Refused(f"{where}.role must be system, developer, user, assistant or tool", f"{where}.role")
     for name in data.keys() - MESSAGE:  # of a tool's answer the name is that of the function it answers for, which its call names too

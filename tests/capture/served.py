@@ -35,7 +35,7 @@ AGENT = Agent("policy", RENDERER, FullHistory(), Sampling(budget=12))
 TASK = Task("tests/Nothing-v0", 7, {"size": 3}, group=4)
 
 
-def text(ids: Sequence[int]) -> str:
+def text(ids: Sequence[int] | np.ndarray) -> str:
     return str(TOKENIZER.decode(list(ids)))
 
 

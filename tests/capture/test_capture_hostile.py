@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'agentrl_jax[serve]'")
 
-from served import Served, Speaker, served  # noqa: E402
+from served import Served, Speaker, served
 
-from agentrl_jax.capture import server  # noqa: E402
-from agentrl_jax.capture.wire import Refused, asked  # noqa: E402
+from agentrl_jax.capture import server
+from agentrl_jax.capture.wire import Refused, asked
 
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=6)
 anything = st.recursive(scalars, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3), max_leaves=8)
 FIELDS = (
-    "model messages temperature top_p top_k min_p stop seed n logprobs stream stream_options tools tool_choice max_tokens user "
-    "max_completion_tokens response_format logit_bias"
-).split()
-messages = st.lists(st.dictionaries(st.sampled_from("role content tool_calls tool_call_id name".split()), anything) | anything, max_size=3)
+    "model", "messages", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "n", "logprobs", "stream", "stream_options", "tools",
+    "tool_choice", "max_tokens", "max_completion_tokens", "user", "response_format", "logit_bias",
+)  # fmt: skip
+MESSAGE = ("role", "content", "tool_calls", "tool_call_id", "name")
+messages = st.lists(st.dictionaries(st.sampled_from(MESSAGE), anything) | anything, max_size=3)
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,16 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'agentrl_jax[serve]'")
 
-from hand_made import alive  # noqa: E402
-from served import AGENT, Speaker  # noqa: E402
+from hand_made import alive
+from served import AGENT, Speaker
 
-from agentrl_jax.capture.strategy import Captured  # noqa: E402
-from agentrl_jax.configfile import from_json, to_json  # noqa: E402
-from agentrl_jax.deadlines import Deadlines  # noqa: E402
-from agentrl_jax.errors import UserError  # noqa: E402
-from agentrl_jax.rows import collate, token_identity  # noqa: E402
-from agentrl_jax.runtime import Runtime  # noqa: E402
-from agentrl_jax.workers import InProcess, Task  # noqa: E402
+from agentrl_jax.capture.strategy import Captured
+from agentrl_jax.configfile import from_json, to_json
+from agentrl_jax.deadlines import Deadlines
+from agentrl_jax.errors import UserError
+from agentrl_jax.rows import collate, token_identity
+from agentrl_jax.runtime import Runtime
+from agentrl_jax.workers import InProcess, Task
 
 TASK = Task("tests/Nothing-v0", 7, {"size": 3}, group=4)
 
@@ -55,7 +55,7 @@ def episode(url, key, seed):
             open(f"{folder}/was", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
     if how != "posts nothing":
-        post(f"{url}/reward", {"reward": float(seed), "final": how == "stays"}, key)
+        post(f"{url}/reward", {"reward": float(seed), "final": how == "stays" or "pool" in sys.argv}, key)
     if how == "stays":
         time.sleep(1000)
 
