@@ -1,92 +1,21 @@
 """`Session`: one episode of an agent program: the tree of its calls, the rewards posted for it, and the trajectory they make."""
 
 import asyncio
-import dataclasses
-import hashlib
-import math
-import zlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
 
-from agentrl_jax.capture.tools import Hermes, ToolFormat, canonical, written
+from agentrl_jax.capture.calls import Full, Overheard, Seats, Tree, Wanted
+from agentrl_jax.capture.posted import posted
 from agentrl_jax.capture.wire import Asked, Choice, Refused
-from agentrl_jax.engine import Engine, Generation
-from agentrl_jax.episodes import Agent, sampled
+from agentrl_jax.episodes import sampled
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.messages import Message, ToolCall
-from agentrl_jax.rendering import Ids
-from agentrl_jax.trajectories import Call, Key, Sampling, StopReason, Trajectory, Turn
+from agentrl_jax.trajectories import Key, StopReason, Trajectory, Turn
 from agentrl_jax.workers import Task, importable
 
 AT_ONCE = 64  # calls of an episode that may be under way
 Heard = Callable[[int, list[int]], None]  # told which choice is how far
-
-
-@dataclass(frozen=True)
-class Seats:
-    """Who answers: a request's `model` is one of these agents, or else a name that the default one goes by."""
-
-    agents: Mapping[str, Agent]
-    engines: Mapping[str, Engine]
-    default: str = "policy"
-    turn: float = 300.0  # seconds for a call
-    obey: bool = True  # whether programs set temperature, top-p, top-k and min-p, or the run alone
-    form: ToolFormat = field(default_factory=Hermes)
-
-    def of(self, model: str) -> Agent:
-        """The agent that a name stands for."""
-        return self.agents.get(model) or self.agents[self.default]
-
-
-@dataclass(eq=False)
-class Node:
-    """A call in the tree, and what its program knows of it."""
-
-    identity: str
-    place: int  # among the choices of its request
-    model: str
-    agent: Agent
-    call: Call
-    history: tuple[Message, ...]  # as the model reads it, its own message last
-    shown: tuple[Message, ...]  # what its prompt added to the call that it extends, or all of it
-    rewards: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class _Overheard:
-    """An engine whose calls are listened to."""
-
-    engine: Engine
-    heard: Callable[[list[int]], None]
-
-    def submit(self, *request: Any) -> "Future[Call]":
-        future = self.engine.submit(*request)
-        if isinstance(future, Generation):
-            future.heard = self.heard
-        return future
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-
-@dataclass(frozen=True, eq=False)
-class _Wanted:
-    """A request made ready for the engine."""
-
-    asked: Asked
-    agent: Agent
-    ids: Ids
-    parent: Node | None
-    history: tuple[Message, ...]
-    shown: tuple[Message, ...]
-    sampling: Sampling
-    identity: str
 
 
 class Session:
@@ -97,21 +26,14 @@ class Session:
         self.over = asyncio.Event()
         self.claimed = asyncio.Event()
         self._key, self._seats = key, seats
-        self._nodes: list[Node] = []
-        self._by_trail: dict[bytes, Node] = {}
-        self._same: Counter[int] = Counter()
+        self._tree = Tree(seats)
         self._posted: set[str] = set()
         self._rewarded = False
         self._success: bool | None = None
         self._stop: StopReason | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._tokens = 0
         self._broken: Exception | None = None
         self._last = asyncio.get_running_loop().time()
-
-    @property
-    def _trained(self) -> list[Node]:
-        return [node for node in self._nodes if node.agent.trainable]
 
     @property
     def described(self) -> dict[str, Any]:
@@ -134,28 +56,19 @@ class Session:
     def start(self, asked: Asked, heard: Heard | None = None) -> "tuple[str, list[asyncio.Task[Choice]]]":
         """The completion's id and its calls, on their way. Raises Refused where there is nothing to sample."""
         self.touch()
-        agent = self._seats.of(asked.model)
-        reached = agent.limits.reached(len(self._trained), self._tokens)
+        reached = self._seats.of(asked.model).limits.reached(len(self._tree.trained), self._tree.tokens)
         if reached:
             self._stop = self._stop or reached
             raise Refused(f"the episode has reached its limit of {reached}: post its reward", code="episode_limit")
         if len(self._tasks) + asked.n > AT_ONCE:
             raise Refused(f"an episode may have {AT_ONCE} calls under way", code="rate_limit_exceeded", status=429)
         try:
-            ids, parent, history, shown = self._prompt(asked, agent)
-            sampling = self._sampling(asked, agent, len(ids))
-        except (UserError, TemplateError) as error:
-            raise Refused(str(error)) from error
-        check = zlib.crc32(ids.tobytes())
-        count = self._same[check]
-        self._same[check] += asked.n
-        wanted = _Wanted(asked, agent, ids, parent, history, shown, sampling, f"chatcmpl-{check:08x}-{count}")
-        tasks = []
-        for place in range(asked.n):
-            # Named by the prompt and not by who came first: calls side by side sample the same whichever is earlier.
-            number = (0, count + place) if asked.seed is None else (1, asked.seed, place)
-            tasks.append(asyncio.ensure_future(self._call(wanted, place, (*self._key, check, *number), heard)))
-            tasks[-1].add_done_callback(self._ended)
+            wanted = self._tree.wanted(asked)
+        except Full:
+            raise self._full() from None
+        tasks = [asyncio.ensure_future(self._call(wanted, place, heard)) for place in range(asked.n)]
+        for task in tasks:
+            task.add_done_callback(self._ended)
         self._tasks |= set(tasks)
         return wanted.identity, tasks
 
@@ -174,42 +87,17 @@ class Session:
         self._tasks.discard(task)
         self._last = asyncio.get_running_loop().time()
 
-    def _prompt(self, asked: Asked, agent: Agent) -> tuple[Ids, Node | None, tuple[Message, ...], tuple[Message, ...]]:
-        """The ids, the call that they extend or None, what the model reads, and what of it is new."""
-        messages = tuple(written(message, self._seats.form) for message in asked.messages)
-        trail = _trail(agent, asked)
-        for seen in range(len(messages) - 1, 0, -1):
-            node = self._by_trail.get(trail[seen])
-            if node is not None:
-                new = messages[seen + 1 :]
-                bridge = agent.renderer.bridge(node.call, node.history, new)
-                if bridge is not None:
-                    return np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
-        return agent.renderer.render(messages, asked.tools).ids, None, messages, messages
-
-    def _sampling(self, asked: Asked, agent: Agent, prompt: int) -> Sampling:
-        sampling = agent.sampling
-        wish = {name: getattr(asked, name) for name in ("temperature", "top_p", "top_k", "min_p")} if self._seats.obey else {}
-        most = min(asked.budget or sampling.budget, sampling.budget)
-        budget = agent.limits.budget(most, self._tokens, prompt)
-        if budget < 1:
-            raise self._full()
-        wish = {name: value for name, value in wish.items() if value is not None}
-        if agent.trainable and wish.get("temperature") == 0:
-            raise Refused("a greedy call cannot be trained on: ask for a temperature above 0, or run with obey=False", "temperature")
-        return dataclasses.replace(sampling, budget=budget, stop_strings=(*sampling.stop_strings, *asked.stop), **wish)
-
     def _full(self) -> Refused:
         self._stop = self._stop or "context"
         return Refused("this model's maximum context length is reached", "messages", "context_length_exceeded")
 
-    async def _call(self, wanted: "_Wanted", place: int, key: Key, heard: Heard | None) -> Choice:
+    async def _call(self, wanted: Wanted, place: int, heard: Heard | None) -> Choice:
         w, agent = wanted, wanted.agent
         engine: Any = self._seats.engines[agent.engine]
         if heard is not None:
             loop = asyncio.get_running_loop()
-            engine = _Overheard(engine, lambda tokens: _tell(loop, heard, place, tokens))
-        parent = w.parent.call if w.parent else None
+            engine = Overheard(engine, lambda tokens: _tell(loop, heard, place, tokens))
+        parent, key = w.parent.call if w.parent else None, (*self._key, *w.number, place)
         try:
             call = await sampled(engine, w.ids, w.sampling, key, parent, self._seats.turn, agent.engine)
         except DeadlineExceeded as error:
@@ -224,25 +112,7 @@ class Session:
         if len(call.action) == 0:
             engine.release(call)
             raise self._full()
-        raw = agent.renderer.parse(call.action)
-        choice = self._choice(wanted, call, raw, place)
-        node = Node(w.identity, place, w.asked.model, agent, call, (*w.history, raw), w.shown)
-        self._nodes.append(node)
-        self._tokens += len(call.action) if agent.trainable else 0
-        whole = dataclasses.replace(w.asked, messages=(*w.asked.messages, choice.message))
-        self._by_trail[_trail(agent, whole)[-1]] = node
-        return choice
-
-    def _choice(self, wanted: "_Wanted", call: Call, raw: Message, place: int) -> Choice:
-        asked, parse = wanted.asked, wanted.agent.renderer.parse
-        said, calls = before_stop(raw.text, asked.stop), ()
-        if asked.calls_tools:
-            said, calls = self._seats.form.read(said)
-        name = f"call_{wanted.identity.partition('-')[2]}-{place}"
-        called = tuple(ToolCall(f"{name}-{i}", function, arguments) for i, (function, arguments) in enumerate(calls))
-        reason = "tool_calls" if called else "stop" if call.finish_reason == "stop" else "length"
-        tokens = tuple(parse(call.action[i : i + 1]).text for i in range(len(call.action))) if asked.logprobs else ()
-        return Choice(call, Message("assistant", said, called), reason, tokens)
+        return self._tree.add(wanted, place, call)
 
     # What is posted for it.
 
@@ -252,46 +122,20 @@ class Session:
         Raises Refused where a field is wrong, or where no call is there to be rewarded.
         """
         self.touch()
-        if not isinstance(body, dict) or body.keys() - {
-            "reward",
-            "rewards",
-            "success",
-            "truncated",
-            "agent",
-            "call",
-            "choice",
-            "final",
-            "id",
-        }:
-            raise Refused("a reward's fields are reward, rewards, success, truncated, agent, call, choice, final and id")
-        parts, total, success = body.get("rewards", {}), body.get("reward"), body.get("success")
-        if not isinstance(parts, dict) or not all(map(_finite, parts.values())) or not (total is None or _finite(total)):
-            raise Refused("reward must be a finite number, and rewards an object of such numbers", "reward")
-        if total is None and not parts:
-            raise Refused("say reward, or its parts in rewards", "reward")
-        if total is not None and parts and not math.isclose(total, sum(parts.values()), rel_tol=1e-6, abs_tol=1e-6):
-            raise Refused("reward must be the sum of rewards", "reward")
-        if not all(body.get(name) in (None, True, False) for name in ("success", "truncated", "final")):
-            raise Refused("success, truncated and final must be true or false", "success")
-        if "id" in body and str(body["id"]) in self._posted:
+        post = posted(body)
+        if post.identity is not None and post.identity in self._posted:
             return  # posted again after its answer was lost
-        node = self._rewarded_node(body)
-        for name, value in (parts or {"task": total}).items():
-            node.rewards[name] = node.rewards.get(name, 0.0) + float(value)
-        self._posted |= {str(body["id"])} if "id" in body else set()
-        self._rewarded, self._success = True, self._success if success is None else bool(success)
-        if body.get("truncated"):
+        node = next((node for node in reversed(self._tree.trained) if post.means(node)), None)
+        if node is None:
+            raise Refused("there is no such call to be rewarded: it must have been answered, by an agent that is trained", status=409)
+        for name, value in post.rewards.items():
+            node.rewards[name] = node.rewards.get(name, 0.0) + value
+        self._posted |= set() if post.identity is None else {post.identity}
+        self._rewarded, self._success = True, self._success if post.success is None else post.success
+        if post.truncated:
             self._stop = self._stop or "truncated"
-        if body.get("final"):
+        if post.final:
             self.end()
-
-    def _rewarded_node(self, body: dict[str, Any]) -> Node:
-        """The last call, or that of an agent or an answer."""
-        for node in reversed(self._trained):
-            here = body.get("call") is None or (body["call"] == node.identity and body.get("choice", 0) == node.place)
-            if here and body.get("agent") in (None, node.model):
-                return node
-        raise Refused("there is no such call to be rewarded: it must have been answered, by an agent that is trained", status=409)
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -307,7 +151,7 @@ class Session:
     def close(self) -> None:
         """End it, and give back what the engines keep of its calls."""
         self.end()
-        for node in self._nodes:
+        for node in self._tree.nodes:
             self._seats.engines[node.agent.engine].release(node.call)
 
     async def silence(self, seconds: float) -> None:
@@ -322,7 +166,7 @@ class Session:
 
         Raises EnvironmentFailure where there is nothing to learn from, no call or no reward, and what broke an engine.
         """
-        nodes, task = self._trained, self.task
+        nodes, task = self._tree.trained, self.task
         if self._broken is not None:
             raise self._broken
         if not nodes or not self._rewarded:
@@ -343,24 +187,6 @@ class Session:
         )  # fmt: skip
 
 
-def before_stop(text: str, stops: Sequence[str]) -> str:
-    """The text up to its first stop string."""
-    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
-
-
 def _tell(loop: asyncio.AbstractEventLoop, heard: Heard, place: int, tokens: list[int]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(heard, place, tokens)
-
-
-def _trail(agent: Agent, asked: Asked) -> list[bytes]:
-    """A name for each beginning of a conversation: that of its agent, tools and messages so far."""
-    names, name = [], repr((agent.name, asked.tools)).encode()
-    for message in asked.messages:
-        name = hashlib.blake2b(name + repr(canonical(message)).encode(), digest_size=16).digest()
-        names.append(name)
-    return names

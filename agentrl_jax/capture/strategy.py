@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentrl_jax.capture.calls import Seats
 from agentrl_jax.capture.program import running
-from agentrl_jax.capture.session import Seats, Session
+from agentrl_jax.capture.session import Session
 from agentrl_jax.capture.tools import Hermes, ToolFormat
 from agentrl_jax.episodes import Watch
 from agentrl_jax.errors import EnvironmentFailure, UserError

@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from agentrl_jax.capture.session import Session, before_stop
-from agentrl_jax.capture.wire import Asked, Choice, Refused, logprobs_of, message_of, usage_of
+from agentrl_jax.capture.session import Session
+from agentrl_jax.capture.wire import Asked, Choice, Refused, before_stop, logprobs_of, message_of, usage_of
 
 QUIET = 10.0  # seconds without an event, after which a comment keeps the connection awake
 

@@ -205,6 +205,11 @@ def _tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
         raise Refused(f"{where} must be function calls with id, name and arguments", where) from None
 
 
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """The text up to its first stop string."""
+    return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
+
+
 def message_of(choice: Choice) -> dict[str, Any]:
     """The assistant's message in OpenAI's form."""
     data = choice.message.to_dict()

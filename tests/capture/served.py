@@ -11,8 +11,9 @@ import httpx2
 import numpy as np
 from hand_made import minute_policy
 
+from agentrl_jax.capture.calls import Seats
 from agentrl_jax.capture.server import CaptureServer
-from agentrl_jax.capture.session import Seats, Session
+from agentrl_jax.capture.session import Session
 from agentrl_jax.context import FullHistory
 from agentrl_jax.engine import Engine, Generation
 from agentrl_jax.episodes import Agent

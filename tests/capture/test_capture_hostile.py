@@ -64,7 +64,7 @@ def test_rubbish_is_answered_and_the_next_request_works(here: Served, monkeypatc
         assert answer.status_code == status and answer.json()["error"]["message"]
         good = post.post("/v1/chat/completions", json={"model": "a", "messages": [{"role": "user", "content": "x"}]})
         assert good.status_code == 200 and good.json()["choices"][0]["message"]["content"] == "yes"
-    assert len(session._nodes) == 1
+    assert len(session._tree.nodes) == 1
     here.close_session(session)
 
 
