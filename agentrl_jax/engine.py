@@ -1,6 +1,6 @@
 """`Engine`: whatever turns prompts into calls."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -17,6 +17,19 @@ class Image:
 
     start: int
     embeddings: np.ndarray  # float32 [placeholders, D]
+
+
+class Generation(Future[Call]):
+    """The future of a call whose engine tells how far it is, and ends it early where nobody waits for it any more."""
+
+    heard: Callable[[list[int]], None] | None = None  # told now and then, in the engine's thread, of all tokens so far
+    unwanted = False
+
+    def cancel(self) -> bool:
+        """As of any future; a call that is already at work, which cannot be cancelled, ends at the engine's next pause."""
+        cancelled = super().cancel()
+        self.unwanted = not cancelled
+        return cancelled
 
 
 @runtime_checkable

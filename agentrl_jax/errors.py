@@ -17,7 +17,8 @@ class EnvironmentFailure(Exception):
     """A world or its worker went wrong; the episode is played again in a fresh world, or dropped and counted, never scored as 0.
 
     `kind` says how: it "raised", its answer was "nonsense" or a "flood", it ran out of "memory", its worker "died" while it was at
-    work on this world, or the world was "lost" because its worker had to be replaced on another's account.
+    work on this world, the world was "lost" because its worker had to be replaced on another's account, or an episode of an agent
+    program was left "unscored".
     """
 
     def __init__(self, message: str, kind: str = "raised") -> None:

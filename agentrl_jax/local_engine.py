@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from agentrl_jax.decoding import Burst
-from agentrl_jax.engine import Image
+from agentrl_jax.engine import Generation, Image
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import key_data
 from agentrl_jax.places import Move, Place, Places, Request
@@ -122,7 +122,7 @@ class LocalEngine:
             if image.embeddings.shape[1:] != (width,) or image.start < 0 or image.start + len(image.embeddings) >= len(ids):
                 where = f"{image.embeddings.shape} at {image.start}"
                 raise ValueError(f"an image is [n, {width}] and ends before the prompt's last token, not {where}")
-        request = Request(np.asarray(ids, np.int32), sampling, key, key_data(key), parent, tuple(images), Future())
+        request = Request(np.asarray(ids, np.int32), sampling, key, key_data(key), parent, tuple(images), Generation())
         with self._news:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error
@@ -295,6 +295,12 @@ class LocalEngine:
             reason = self._reason(request, row) if burst.written[i] else None
             if reason:
                 self._finish(row, request, reason)
+            elif request.future.unwanted:
+                with self._news:
+                    self._places.abandon(row)
+                request.future.set_exception(RuntimeError("the call was given up: nobody waited for it any more"))
+            elif request.future.heard:
+                request.future.heard(list(request.tokens))
 
     def _take(self, burst: Burst, i: int, row: Place, request: Request, version: int) -> None:
         """What a burst wrote in row `i`."""

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from agentrl_jax.engine import Image
+from agentrl_jax.engine import Generation, Image
 from agentrl_jax.sampling import FEED
 from agentrl_jax.trajectories import Call, FinishReason, Key, Sampling, starts_with
 
@@ -22,7 +21,7 @@ class Request:
     key_data: np.ndarray
     parent: Call | None
     images: tuple[Image, ...]
-    future: "Future[Call]"
+    future: Generation
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
@@ -161,6 +160,10 @@ class Places:
         row.request, row.used = None, time.monotonic()
         row.chain.append((call, row.cached))
         self._home[id(call)] = row
+
+    def abandon(self, row: Place) -> None:
+        """The row's request is given up; what was there before it may still be gone on from."""
+        row.request, row.used = None, time.monotonic()
 
     def release(self, call: Call) -> None:
         place = self._home.get(id(call))

@@ -81,8 +81,8 @@ def _merge(parts: Sequence[Part], own: int, mine: Owners) -> Pool[Owners]:
     process = np.repeat(np.arange(len(parts)), [len(part.token_row) for part in indices])[tokens]
     found = {name: together(name) for name, value in vars(mine).items() if value is not None}
     row = found["token_row"]
-    new = (np.diff(row) != 0) | (np.diff(process) != 0) | (np.diff(group[trajectories][turn_of[token_of]]) != 0)
-    found["token_row"] = np.concatenate([[0], np.cumsum(new)])[: len(row)]
+    _, first, row = np.unique(process * (row.max(initial=0) + 1) + row, return_index=True, return_inverse=True)
+    found["token_row"] = np.argsort(np.argsort(first))[row]  # numbered by their first tokens
     found |= {"token_turn": token_of, "turn_trajectory": turn_of, "trajectory_group": group[trajectories]}
     return Pool(dataclasses.replace(mine, **found), len(order), np.flatnonzero([p == own for p, _ in order]), process == own)
 

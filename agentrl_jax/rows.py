@@ -28,16 +28,25 @@ class Row:
         return len(self.tokens)
 
 
-def rows_of(trajectory: Trajectory) -> list[Row]:
-    """The trajectory's rows: one where its context only grew, several where history was rewritten."""
+def chains_of(trajectory: Trajectory) -> list[list[tuple[int, Call]]]:
+    """The trajectory's calls, each with its turn, as chains: a call goes on with the longest one that its prompt repeats whole.
+
+    Calls are a tree where a program branches, retries or lets several agents speak in turn; each is in one chain, in its order.
+    """
     chains: list[list[tuple[int, Call]]] = []
     for turn, step in enumerate(trajectory.turns):
         for call in step.calls:
-            if chains and call.extends(chains[-1][-1][1]):
-                chains[-1].append((turn, call))
+            whole = [chain for chain in chains if call.extends(chain[-1][1])]
+            if whole:
+                max(whole, key=lambda chain: len(chain[-1][1].ids)).append((turn, call))
             else:
                 chains.append([(turn, call)])
-    return [_row(chain) for chain in chains]
+    return chains
+
+
+def rows_of(trajectory: Trajectory) -> list[Row]:
+    """The trajectory's rows: one where its context only grew, several where history was rewritten or branched."""
+    return [_row(chain) for chain in chains_of(trajectory)]
 
 
 def _row(chain: list[tuple[int, Call]]) -> Row:
@@ -55,8 +64,9 @@ def _row(chain: list[tuple[int, Call]]) -> Row:
 
 @dataclass(frozen=True, eq=False)
 class Indices:
-    """Who owns what. N policy-written tokens in row order, R turns, J trajectories; everything starts at 0.
+    """Who owns what. N policy-written tokens turn by turn and call by call, R turns, J trajectories; everything starts at 0.
 
+    Rows are numbered by their first calls; where calls are a tree, tokens of one row need not follow each other.
     Estimators are functions over these arrays, so a statistic cannot change because a trajectory was split into rows.
     """
 
@@ -102,7 +112,12 @@ class Collated:
 
     def tokens(self, field: str) -> np.ndarray:
         """A row field at the policy-written tokens, [N]."""
-        return np.concatenate([getattr(row, field)[row.action_mask] for row in self.rows] or [np.zeros(0)])
+        return np.concatenate([getattr(row, field) for row in self.rows] or [np.zeros(0)])[self.places]
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where each token is in the rows laid end to end, int [N]."""
+        return np.cumsum([0, *map(len, self.rows)])[self.indices.token_row] + self.indices.token_position
 
 
 def collate(groups: Sequence[Group]) -> Collated:
@@ -118,12 +133,15 @@ def collate(groups: Sequence[Group]) -> Collated:
             if not trajectory.turns:
                 continue
             first_turn = len(turn_reward)
-            for row in rows_of(trajectory):
-                (positions,) = np.nonzero(row.action_mask)
-                token_row.append(np.full(len(positions), len(rows)))
-                token_position.append(positions)
-                token_turn.append(first_turn + row.turn[positions])
-                rows.append(row)
+            chains = chains_of(trajectory)
+            row_of = {id(call): len(rows) + i for i, chain in enumerate(chains) for _, call in chain}
+            rows += map(_row, chains)
+            for turn, step in enumerate(trajectory.turns, first_turn):
+                for call in step.calls:
+                    positions = np.arange(len(call.prompt) + len(call.sampling.forced), len(call.prompt) + len(call.action))
+                    token_row.append(np.full(len(positions), row_of[id(call)]))
+                    token_position.append(positions)
+                    token_turn.append(np.full(len(positions), turn))
             turn_trajectory += [len(trajectory_group)] * len(trajectory.turns)
             turn_reward += [turn.reward for turn in trajectory.turns]
             turn_terminated += [turn.terminated for turn in trajectory.turns]
@@ -157,11 +175,13 @@ def evidence_of(groups: Sequence[Group], collated: Collated) -> Evidence:
 def token_identity(groups: Sequence[Group], collated: Collated) -> float:
     """The share of policy-written training tokens that are, in order, exactly the recorded samples; always 1.0.
 
-    The left side comes from the rows' full sequences (built from prompts), the right side from what each call sampled.
+    The left side comes from the rows' full sequences (built from prompts), the right side from what each call sampled. 0 where
+    the rows train other tokens than these, or one of them twice.
     """
-    trained = collated.tokens("tokens")
-    sampled = [call.action for group in groups for trajectory in group.trajectories for call in trajectory.calls]
-    recorded = np.concatenate(sampled or [np.zeros(0, np.int32)])
-    if len(trained) != len(recorded):
+    calls = [call for group in groups for trajectory in group.trajectories for call in trajectory.calls]
+    recorded = np.concatenate([np.zeros(0, np.int32), *(call.action[len(call.sampling.forced) :] for call in calls)])
+    written = np.flatnonzero(np.concatenate([np.zeros(0, bool), *(row.action_mask for row in collated.rows)]))
+    if len(written) != len(recorded) or not np.array_equal(np.sort(collated.places), written):
         return 0.0
+    trained = collated.tokens("tokens")
     return float(np.mean(trained == recorded)) if len(trained) else 1.0

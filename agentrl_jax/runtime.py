@@ -151,15 +151,15 @@ class Runtime:
     ) -> Trajectory | None:
         """An episode that `act` plays, in a place of the agent's engine and with an episode's retries."""
         async with self._places[agent.engine]:
-            return await self._in_time(task, sample, act)
+            return await self.attempted(task, sample, act)
 
     async def scripted(self, task: Task, player: str, seed: int, sample: int = 0) -> Trajectory | None:
         """One episode of a scripted player of the environment."""
         async with self._scripted_places:
-            return await self._in_time(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
+            return await self.attempted(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
 
-    async def _in_time(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
-        """An episode with its retries, or None where they all fail or the group's time is up before."""
+    async def attempted(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+        """An episode with its retries, or None where they all fail or the group's time is up before; strategies may `act` as they like."""
         trajectory, seconds = None, self.deadlines.group
         try:
             async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:

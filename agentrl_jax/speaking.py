@@ -114,7 +114,7 @@ async def sampled(engine: Engine, ids: Ids, sampling: Sampling, key: Key, parent
         async with within(deadline, f"a call of the engine {name!r}"):
             return await asyncio.wrap_future(future)
     except (asyncio.CancelledError, DeadlineExceeded) as error:
-        if isinstance(error, DeadlineExceeded) and future.done() and not future.cancelled():
+        if isinstance(error, DeadlineExceeded) and future.done() and not future.cancelled() and future.exception() is None:
             return future.result()  # it was in time, the event loop was not
         future.add_done_callback(give_back)
         raise

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import batch_shapes, grown_groups, told
+from hand_made import batch_shapes, grown_groups, make_call, make_trajectory, make_turn, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +90,20 @@ def test_a_part_has_the_indices_of_its_groups_alone(shapes, data):
     part, where = pooled(Hosts(), indices, len(groups)).part(np.arange(first, last))
     assert_equal(part, collate(groups[first:last]).indices)
     np.testing.assert_array_equal(part.token_position, indices.token_position[where])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_rows_of_agents_that_speak_in_turn_are_pooled_too(count: int):
+    def told_apart(group: int) -> Group:
+        calls = [make_call([group], [1]), make_call([9], [2]), make_call([group, 1, 5], [3]), make_call([9, 2], [4])]
+        return Group("a", (make_trajectory(*(make_turn([call]) for call in calls)),) * 2)
+
+    groups = [told_apart(group) for group in range(4)]
+    whole = collate(groups).indices
+    assert whole.token_row[:8].tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    for pool in dealt(groups, count):
+        assert_equal(pool.indices, whole)
+        assert_equal(pool.part(np.arange(1, 3))[0], collate(groups[1:3]).indices)
 
 
 def test_a_call_costs_a_few_bytes_however_long_it_is():

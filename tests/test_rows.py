@@ -17,14 +17,17 @@ FIELDS = ("tokens", "action_mask", "sampler_logp", "version", "temperature", "tu
 
 
 def rows_by_loop(trajectory: Trajectory) -> list[dict[str, list]]:
-    """Token by token: a call goes on with the open row where it repeats all of it, else it opens another."""
+    """Token by token: a call goes on with the longest row that it repeats all of, else it opens another."""
     rows: list[dict[str, list]] = []
     for t, turn in enumerate(trajectory.turns):
         for call in turn.calls:
             prompt = call.prompt.tolist()
-            if not rows or prompt[: len(rows[-1]["tokens"])] != rows[-1]["tokens"]:
-                rows.append({name: [] for name in FIELDS})
-            row = rows[-1]
+            row: dict[str, list] = {name: [] for name in FIELDS}
+            for other in rows:
+                if prompt[: len(other["tokens"])] == other["tokens"] and len(other["tokens"]) > len(row["tokens"]):
+                    row = other
+            if not row["tokens"]:
+                rows.append(row)
             for token in prompt[len(row["tokens"]) :]:
                 for name, value in zip(FIELDS, (token, False, 0.0, -1, 1.0, -1)):
                     row[name].append(value)
@@ -146,6 +149,32 @@ def test_no_statistic_changes_when_a_trajectory_is_split_into_rows(shapes: list,
         assert statistic(one.indices).tolist() == statistic(many.indices).tolist()
     for field in ("tokens", "sampler_logp", "version", "temperature", "turn"):
         assert one.tokens(field).tolist() == many.tokens(field).tolist()
+
+
+@given(parents=st.lists(st.integers(-1, 5), min_size=1, max_size=8), seed=st.integers(0, 99))
+@settings(max_examples=200, deadline=None)
+def test_each_token_of_a_tree_of_calls_is_trained_once_in_the_order_of_calls(parents: list[int], seed: int):
+    rng, calls = np.random.default_rng(seed), []
+    for i, parent in enumerate(parents):  # each call goes on from an earlier one, or from nothing
+        before = calls[parent].ids if 0 <= parent < i else np.zeros(0, np.int32)
+        new = rng.integers(0, 24, 3)
+        calls.append(make_call(np.concatenate([before, new]), rng.integers(0, 24, 2), logp=-rng.random(2)))
+    group = Group("a", (make_trajectory(*(make_turn([call]) for call in calls)),))
+    collated = collate([group])
+    leaves = len(calls) - len({parent for i, parent in enumerate(parents) if 0 <= parent < i})
+    assert len(collated.rows) == leaves and token_identity([group], collated) == 1.0
+    assert collated.tokens("tokens").tolist() == np.concatenate([call.action for call in calls]).tolist()
+    assert collated.tokens("sampler_logp").tolist() == np.concatenate([call.sampler_logp for call in calls]).tolist()
+    assert collated.indices.token_turn.tolist() == np.repeat(np.arange(len(calls)), 2).tolist()
+    assert sum(int(row.action_mask.sum()) for row in collated.rows) == 2 * len(calls)
+    assert collated.indices.token_position.tolist() == [len(call.prompt) + i for call in calls for i in range(2)]
+
+
+def test_token_identity_is_nought_where_a_token_is_trained_twice():
+    group = two_turns([1, 2, 3, 4, 5])
+    collated = collate([group])
+    doubled = dataclasses.replace(collated.indices, token_position=np.array([2, 2, 5, 6]))
+    assert token_identity([group], Collated(collated.rows, doubled)) == 0.0
 
 
 def test_trajectories_without_turns_do_not_count():
