@@ -1,0 +1,1 @@
+"""Rollout strategies: how a task becomes a group of trajectories."""
