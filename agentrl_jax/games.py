@@ -99,7 +99,7 @@ class Game(Environment):
             parts, self._parts[seat] = self._parts[seat], {}
             info |= self._facts[seat]
         info |= {"seat": seat, "rewards": parts}
-        return self._unseen(seat), sum(parts.values()), self._over == "terminated", self._over == "truncated", info
+        return self._unseen(seat), float(sum(parts.values())), self._over == "terminated", self._over == "truncated", info
 
     def _advance(self) -> None:
         """Scripted players move until it is a seat's turn that is played from outside."""
@@ -107,7 +107,7 @@ class Game(Environment):
             self._act(self._inside(self, self.np_random))
 
     def _act(self, text: str) -> None:
-        seat, legal = self.turn, self._legal()
+        seat, legal = self.turn, list(self._legal())
         self._moved[seat], self._facts[seat] = True, {"legal": text in legal}
         if text not in legal:
             text, self._refused[seat] = legal[0], True

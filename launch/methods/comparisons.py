@@ -6,6 +6,7 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
+from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
@@ -63,5 +64,9 @@ COMPARISONS = (
              measure=area("rollout/success")),
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
+    ),
+    variants(
+        "self_play", "kuhn_mars", "MARS, arXiv 2510.15414", "Self-play is harder to exploit than training against a fixed opponent.",
+        measure=exploitability, higher_is_better=False,
     ),
 )  # fmt: skip
