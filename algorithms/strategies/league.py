@@ -16,6 +16,7 @@ from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
 from agentrl_jax.run import Run
+from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group
 
 NAME = "opponent"  # of the agent and of its engine
@@ -61,11 +62,15 @@ class League:
         return {"seats": list(range(seats))}, {seat: NAME for seat in range(seats) if seat != own}
 
     def join(self, run: Run) -> None:
-        """Give the run's runtime the agent and the engine, and listen for new weights."""
-        self._runtime, self._folder, self._seed, self._leads = run.runtime, run.run_dir / "league", run.experiment.seed, run.hosts.leads
+        """Give the run's runtime the opponent and its engine, and listen."""
         agent = dataclasses.replace(run.agent, name=NAME, engine=NAME, trainable=False)
         run.runtime.add(NAME, agent, LocalEngine(run.policy, run.experiment.engine, run.params, text=run.tokenizer.decode))
-        run.runtime.followers.append(self._follow)
+        self.listen(run.runtime, run.run_dir / "league", run.experiment.seed)
+
+    def listen(self, runtime: Runtime, folder: Path, seed: int) -> None:
+        """From here on, go by the weights that the runtime publishes; snapshots are kept in `folder`."""
+        self._runtime, self._folder, self._seed = runtime, folder, seed
+        runtime.followers.append(self._follow)
 
     def _follow(self, params: Params, version: int, engine: str) -> None:
         """New weights of the policy: keep them where they are due, and draw the next opponent."""
@@ -84,7 +89,7 @@ class League:
         for oldest in list(self.scores)[: -self.most]:
             del self.scores[oldest]
         needed = {*self.scores, *(version for saved in self._saved for version in saved)}
-        for path in self._folder.iterdir() if self._leads else ():
+        for path in self._folder.iterdir() if self._runtime.hosts.leads else ():
             if path.name.isdecimal() and int(path.name) not in needed:
                 shutil.rmtree(path)
 

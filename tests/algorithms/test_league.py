@@ -1,18 +1,19 @@
 """The league: which snapshots are kept, who is drawn, and that a run that was killed goes on with the same opponents."""
 
+import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from hand_made import ScriptedEngine
 
 from agentrl_jax import loop
 from agentrl_jax.algorithms.methods.dialogue import mars
-from agentrl_jax.algorithms.strategies import league as leagues
 from agentrl_jax.algorithms.strategies.league import League, closest, hardest
 from agentrl_jax.algorithms.strategies.self_play import SelfPlay
 from agentrl_jax.configs.small import KUHN, rates, small
@@ -21,38 +22,51 @@ from agentrl_jax.experiment import Experiment, Rollouts
 from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.messages import assistant
 from agentrl_jax.models.decoder import DecoderConfig
+from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.rendering import TextRenderer
+from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group, Trajectory, Turn
+from agentrl_jax.workers import InProcess
+
+
+class Weights(ScriptedEngine):
+    """Remembers what is published."""
+
+    def __init__(self) -> None:
+        super().__init__(TextRenderer(byte_tokenizer()), "p")
+        self.held_weights: list[tuple[float, int]] = []
+
+    def publish(self, params: Any, version: int, recompute: bool = False) -> None:
+        self.held_weights.append((float(params["w"][0]), version))
 
 
 @pytest.fixture
-def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[League], Any]:
-    """Joins a league to a run without models: published are only names of weights. Returns the run."""
-    monkeypatch.setattr(leagues, "LocalEngine", lambda *_, **__: None)
-    monkeypatch.setattr(leagues, "keep_params", lambda path, params: (path.mkdir(parents=True), (path / "weights").write_text(params)))
-    monkeypatch.setattr(leagues, "kept_params", lambda path, like: (path / "weights").read_text())
-    monkeypatch.setattr(leagues.dataclasses, "replace", lambda agent, **fields: agent)
+def joined(tmp_path: Path) -> Iterator[Callable[[League], Runtime]]:
+    """Lets a league listen to a runtime of two engines. The weights of version v are all v."""
+    with contextlib.ExitStack() as runtimes:
 
-    def join(league: League) -> Any:
-        sent: list[tuple[str, int]] = []
-        runtime = SimpleNamespace(followers=[], add=lambda *_: None, publish=lambda params, version, engine: sent.append((params, version)))
-        run: Any = SimpleNamespace(
-            runtime=runtime, run_dir=tmp_path, experiment=SimpleNamespace(seed=7, engine=None), hosts=SimpleNamespace(leads=True), agent=None,
-            policy=None, params=None, tokenizer=SimpleNamespace(decode=None), sent=sent,
-        )  # fmt: skip
-        league.join(run)
-        return run
+        def join(league: League, folder: str = "league") -> Runtime:
+            runtime = runtimes.enter_context(Runtime({"policy": Weights(), "opponent": Weights()}, {}, InProcess()))
+            league.listen(runtime, tmp_path / folder, seed=7)
+            return runtime
 
-    return join
+        yield join
 
 
-def play(league: League, run: Any, versions: range, score: float = 0.5) -> list[int]:
-    """The opponents of these versions; all groups of a step end with this score."""
+def play(league: League, runtime: Runtime, versions: range, score: float = 0.5) -> list[int]:
+    """The opponents of these versions; all games of a step end with this score."""
     drawn = []
     for version in versions:
-        run.runtime.followers[0](f"weights {version}", version, "policy")
+        runtime.publish({"w": jnp.full(2, version, jnp.float32)}, version)
         drawn.append(league.drawn)
         league.learn([league.tell([group(score)] * 2)])
     return drawn
+
+
+def sent(runtime: Runtime) -> list[tuple[float, int]]:
+    engine = runtime.engines["opponent"]
+    assert isinstance(engine, Weights)
+    return engine.held_weights
 
 
 def group(score: float) -> Group:
@@ -66,8 +80,7 @@ def test_the_start_and_then_every_so_manyth_weights_are_kept_and_the_oldest_go(j
     drawn = play(league, run, range(11))
     assert list(league.scores) == [6, 9] and {int(path.name) for path in (tmp_path / "league").iterdir()} == {6, 9}
     assert all(version in {0, 3, 6, 9} and version <= at for at, version in enumerate(drawn))
-    assert all(text == f"weights {version}" for text, version in run.sent)
-    assert [version for _, version in run.sent] == [v for i, v in enumerate(drawn) if i == 0 or v != drawn[i - 1]]
+    assert sent(run) == [(v, v) for i, v in enumerate(drawn) if i == 0 or v != drawn[i - 1]]
 
 
 def test_a_checkpoints_snapshots_stay_until_two_later_ones_do_without_them(joined: Callable, tmp_path: Path):
@@ -86,7 +99,7 @@ def test_a_checkpoints_snapshots_stay_until_two_later_ones_do_without_them(joine
 def test_with_every_0_the_start_is_a_fixed_opponent(joined: Callable):
     league = League(every=0)
     run = joined(league)
-    assert play(league, run, range(5, 12)) == [5] * 7 and run.sent == [("weights 5", 5)]
+    assert play(league, run, range(5, 12)) == [5] * 7 and sent(run) == [(5.0, 5)]
 
 
 def test_scores_are_moving_averages_of_what_the_policy_made_of_each(joined: Callable):
@@ -117,9 +130,9 @@ def test_its_state_is_plain_data_that_gives_the_same_draws(joined: Callable):
     run = joined(league)
     play(league, run, range(7), score=1.0)
     again = League(every=2, most=3, weigh=closest)
-    other = joined(again)
+    other = joined(again, "league")
     again.load(json.loads(json.dumps(league.state())))
-    assert play(again, other, range(7, 20)) == play(league, run, range(7, 20)) and again.scores == league.scores
+    assert play(again, other, range(7, 16)) == play(league, run, range(7, 16)) and again.scores == league.scores
 
 
 @pytest.mark.parametrize("fields", [{"every": -1}, {"most": 0}, {"rate": 0.0}])

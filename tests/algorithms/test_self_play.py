@@ -31,7 +31,7 @@ from agentrl_jax.workers import InProcess, Task
 
 TOKENIZER = byte_tokenizer()
 RENDERER = TextRenderer(TOKENIZER)
-KUHN, BOARD, HANABI = ("agentrl/Kuhn-v0", "agentrl/TicTacToe-v0", "agentrl/MiniHanabi-v0")
+KUHN, BOARD = "agentrl/Kuhn-v0", "agentrl/TicTacToe-v0"
 
 
 class Chance(ScriptedEngine):
@@ -142,13 +142,13 @@ def facts(group: Group) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("world", "limits"), [("Chain", {}), ("Chain", {"turns": 3}), ("Lookup", {"tokens": 7}), ("KeyDoor", {"context": 200})]
+    ("world", "limits"), [("Arithmetic", {}), ("Chain", {"turns": 3}), ("Lookup", {"tokens": 7}), ("KeyDoor", {"context": 200})]
 )
 def test_a_world_of_one_seat_is_played_as_by_independent_bit_for_bit(world: str, limits: dict[str, int]):
-    tasks = [Task(f"agentrl/{world}-v0", seed) for seed in range(3)]
+    tasks = [Task(f"agentrl/{world}-v0", seed) for seed in range(2)]
     one, other = (Chance(tuple("abcd")) for _ in range(2))
-    played = [facts(group) for group in collected(SelfPlay(4, seats=1), tasks, {"policy": one}, **limits)]
-    assert played == [facts(group) for group in collected(Independent(4), tasks, {"policy": other}, **limits)]
+    played = [facts(group) for group in collected(SelfPlay(2, seats=1), tasks, {"policy": one}, **limits)]
+    assert played == [facts(group) for group in collected(Independent(2), tasks, {"policy": other}, **limits)]
     assert sorted(one.keys) == sorted(other.keys)
 
 
@@ -172,9 +172,9 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("world", [KUHN, BOARD, HANABI])
+@pytest.mark.parametrize("world", [KUHN, BOARD])
 def test_a_hostile_opponent_stalls_nothing_and_costs_the_policy_nothing(kind: str, world: str):
-    legal = {KUHN: ("p", "b"), BOARD: tuple("123456789"), HANABI: ("p1", "d1", "ha", "h1")}[world]
+    legal = {KUHN: ("p", "b"), BOARD: tuple("123456789")}[world]
     engines = {"policy": Chance(legal), "opponent": HOSTILE[kind]()}
     groups = collected(SelfPlay(4, opponents=Beside()), [Task(world, seed) for seed in range(4)], engines)
     for group in groups:
