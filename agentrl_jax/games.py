@@ -149,4 +149,4 @@ def random_move(env: Environment, rng: np.random.Generator) -> str:
     """A uniform legal move."""
     assert isinstance(env, Game)
     legal = env._legal()
-    return legal[rng.integers(len(legal))]
+    return legal[int(rng.integers(len(legal)))]

@@ -45,9 +45,9 @@ def joined(tmp_path: Path) -> Iterator[Callable[[League], Runtime]]:
     """Lets a league listen to a runtime of two engines. The weights of version v are all v."""
     with contextlib.ExitStack() as runtimes:
 
-        def join(league: League, folder: str = "league") -> Runtime:
+        def join(league: League) -> Runtime:
             runtime = runtimes.enter_context(Runtime({"policy": Weights(), "opponent": Weights()}, {}, InProcess()))
-            league.listen(runtime, tmp_path / folder, seed=7)
+            league.listen(runtime, tmp_path / "league", seed=7)
             return runtime
 
         yield join
@@ -130,7 +130,7 @@ def test_its_state_is_plain_data_that_gives_the_same_draws(joined: Callable):
     run = joined(league)
     play(league, run, range(7), score=1.0)
     again = League(every=2, most=3, weigh=closest)
-    other = joined(again, "league")
+    other = joined(again)
     again.load(json.loads(json.dumps(league.state())))
     assert play(again, other, range(7, 16)) == play(league, run, range(7, 16)) and again.scores == league.scores
 

@@ -59,6 +59,7 @@ class TestEveryGame:
             if GAMES[name]:
                 assert won(told[0]) + won(told[1]) == 0
             else:
+                assert isinstance(env, MiniHanabi)
                 assert won(told[0]) == won(told[1]) == sum(env.height.values())
 
     def test_a_seat_from_outside_hears_the_same_whoever_plays_the_other(self, name):

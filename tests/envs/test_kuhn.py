@@ -55,7 +55,7 @@ def test_every_decision_looks_as_the_tree_says():
     for seed, moves in itertools.product(range(40), itertools.product("pb", repeat=3)):
         env = fresh(Kuhn)
         opening, info = env.reset(seed=seed, options={"seats": [0, 1]})
-        shown = {0: (texts(opening)[0], ())}
+        shown: dict[int, tuple[str, tuple[tuple[str, str], ...]]] = {0: (texts(opening)[0], ())}
         for move in moves:
             seat = info["seat"]
             known = env.cards[seat] + env.history
@@ -99,4 +99,4 @@ def test_the_expert_plays_the_equilibrium_with_its_own_card_alone():
             _, reward, over, _, info = env.step(env.players["expert"](env, rng))
         assert info["seat"] == 0
         won.append(reward)
-    assert np.mean(won) == pytest.approx(-1 / 18, abs=4 * np.std(won) / math.sqrt(len(won)))
+    assert np.mean(won) == pytest.approx(-1 / 18, abs=4 * float(np.std(won)) / math.sqrt(len(won)))
