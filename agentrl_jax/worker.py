@@ -134,7 +134,7 @@ def _checked_info(info: Any) -> dict[str, Any]:
         _checked_reward(reward)
     if not (success is None or isinstance(success, _BOOLS)):
         raise nonsense(f"info['success'] must be a bool or None, not {success!r:.50}")
-    if isinstance(seat, bool) or not isinstance(seat, int) or seat < 0:
+    if isinstance(seat, _BOOLS) or not isinstance(seat, int | np.integer) or seat < 0:
         raise nonsense(f"info['seat'] must be a seat's number, from 0, not {seat!r:.50}")
     return info
 
