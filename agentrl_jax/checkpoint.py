@@ -69,6 +69,20 @@ class Keeper:
         self._manager.close()
 
 
+def keep_params(folder: Path, params: Params) -> None:
+    """Write parameters alone, in the place of what the folder holds."""
+    with ocp.StandardCheckpointer() as writer:
+        writer.save(folder.absolute(), params, force=True)
+
+
+def kept_params(folder: Path, like: Params) -> Params:
+    """What `keep_params` wrote, sharded as `like`. Raises UserError where that is not there or of another shape."""
+    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    _check_shapes(folder.absolute(), abstract)
+    with ocp.StandardCheckpointer() as reader:
+        return reader.restore(folder.absolute(), abstract)
+
+
 def load_params(folder: Path, like: Params) -> Params:
     """The parameters of a phase's newest checkpoint; `like` gives shapes. Raises UserError where there is none that fits."""
     manager = ocp.CheckpointManager(folder.absolute(), options=ocp.CheckpointManagerOptions(read_only=True)) if folder.is_dir() else None

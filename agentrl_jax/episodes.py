@@ -41,8 +41,9 @@ async def play(
     Raises EnvironmentFailure where the world fails, does not answer a prefix as before, or anybody is late.
     """
     with watch(0, world.where):
-        opening, _ = await world.reset()
-    speaker = Speaker(agent, engine, key, opening, world.deadlines.turn, 0, watch)
+        opening, info = await world.reset()
+    seat = info.get("seat", 0)
+    speaker = Speaker(agent, engine, key, opening, world.deadlines.turn, seat, watch)
     try:
         if prefix is not None:
             await _replayed(world, opening, prefix, watch)
@@ -59,7 +60,7 @@ async def play(
     finally:
         speaker.close()
     assert speaker.stop is not None
-    trajectory = _trajectory(world, opening, speaker.turns, sample, agent.name, speaker.stop)
+    trajectory = trajectory_of(world, opening, speaker.turns, sample, agent.name, speaker.stop, seat)
     return trajectory if prefix is None else trajectory.replace(parent=prefix.sample, branch_turn=len(prefix.turns))
 
 
@@ -77,19 +78,22 @@ async def _replayed(world: World, opening: Sequence[Message], prefix: Prefix, wa
 async def scripted(world: World, player: str, seed: int, sample: int = 0, watch: Watch = unwatched) -> Trajectory:
     """An episode of a scripted player: messages and rewards, no calls."""
     with watch(0, world.where):
-        opening, _ = await world.reset()
+        opening, info = await world.reset()
         played = await world.play(player, seed)
-    turns = []
+    turns, seat = [], info.get("seat", 0)
     for action, (observation, reward, terminated, truncated, info) in played:
         rewards = info.pop("rewards", {"task": reward})
         turns.append(Turn((), Message("assistant", action), observation, reward, rewards, terminated, truncated, info))
-    return _trajectory(world, opening, turns, sample, player, "terminated" if turns[-1].terminated else "truncated")
+    return trajectory_of(world, opening, turns, sample, player, "terminated" if turns[-1].terminated else "truncated", seat)
 
 
-def _trajectory(world: World, opening: Sequence[Message], turns: Sequence[Turn], sample: int, who: str, stop: StopReason) -> Trajectory:
+def trajectory_of(
+    world: World, opening: Sequence[Message], turns: Sequence[Turn], sample: int, who: str, stop: StopReason, seat: int
+) -> Trajectory:
+    """The record of a seat."""
     task = world.task
     return Trajectory(
-        tuple(opening), tuple(turns), task.name, task.group, sample, 0, task.seed, who,
+        tuple(opening), tuple(turns), task.name, task.group, sample, seat, task.seed, who,
         success=turns[-1].info.get("success") if turns else None, stop_reason=stop,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from agentrl_jax.rendering import Renderer, TextRenderer
 from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.speaking import Limits
-from agentrl_jax.strategies import Independent, Remembering
+from agentrl_jax.strategies import Independent, Joining, Remembering
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers import Task
 
@@ -151,7 +151,10 @@ class Rollouts:
     def open(self, run: "Run") -> Feed:
         if min(self.tasks, self.rounds) < 1 or (self.order and not self.worlds) or (self.keep is None and self.rounds > 1):
             raise UserError("rollouts need tasks and rounds >= 1, an order only with worlds, and further rounds only with a filter")
-        return RolloutFeed(self, run.runtime, run.experiment)
+        feed = RolloutFeed(self, run.runtime, run.experiment)
+        if isinstance(feed.strategy, Joining):
+            feed.strategy.join(run)
+        return feed
 
 
 class RolloutFeed:
@@ -159,6 +162,7 @@ class RolloutFeed:
 
     def __init__(self, config: Rollouts, runtime: Runtime, experiment: "Experiment") -> None:
         self._config, self._runtime, self._experiment = copy.deepcopy(config), runtime, experiment
+        self.strategy = self._config.strategy
 
     def next(self, step: int) -> list[Group]:
         c, hosts = self._config, self._runtime.hosts

@@ -80,13 +80,14 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
     if done:
         state, host = keeper.restore(state)
         algorithm.load_host_state(host["algorithm"])
-    run.runtime.publish(state.params, done)
     if done == phase.steps:
+        run.runtime.publish(state.params, done)
         keeper.close()
         return state.params, host["seconds"]
     feed, spent = phase.source.open(run), host["seconds"]
     if done:
         feed.load(host["feed"])
+    run.runtime.publish(state.params, done)
     with run.hosts.leader_first("what was recorded before"):
         run.reporter.rewind(list(run.experiment.phases), name, done)
         run.forget_evaluation(phase.label)

@@ -4,8 +4,10 @@ import asyncio
 import copy
 import functools
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -17,9 +19,10 @@ from agentrl_jax.episodes import After, Prefix, play, scripted
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
 from agentrl_jax.failures import Failures
 from agentrl_jax.hosts import Hosts
+from agentrl_jax.matches import play_match
 from agentrl_jax.policy import Params
 from agentrl_jax.speaking import Agent, Speaker, Watch, sampled, unwatched
-from agentrl_jax.trajectories import Call, Group, Key, Trajectory
+from agentrl_jax.trajectories import Call, Episode, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
 from agentrl_jax.workers import Task, Workers, World
 
@@ -77,6 +80,8 @@ class Runtime:
         self._loop = asyncio.new_event_loop()
         self._places = {name: asyncio.Semaphore(engine.places) for name, engine in self.engines.items()}
         self._scripted_places = asyncio.Semaphore(256)
+        self._seating = asyncio.Lock()
+        self.followers: list[Callable[[Params, int, str], None]] = []  # told of all weights that are published, and for which engine
         self._watchdog: Watchdog | None = None
         try:
             _finish(self._loop, workers.start())
@@ -153,35 +158,55 @@ class Runtime:
         async with self._places[agent.engine]:
             return await self.attempted(task, sample, act)
 
+    async def match(self, task: Task, agents: Mapping[int, str | Agent], key: Key, sample: int = 0) -> Episode | None:
+        """One episode of a game with an agent in each of these seats; where it fails, as `episode`."""
+        who = {seat: self.agents[agent] if isinstance(agent, str) else agent for seat, agent in agents.items()}
+
+        async def act(world: World, watch: Watch) -> Episode:
+            return await play_match(world, who, self.engines, (*key, sample), sample, watch)
+
+        async with self._seated([agent.engine for agent in who.values()]):
+            return await self.attempted(task, sample, act)
+
+    @asynccontextmanager
+    async def _seated(self, engines: Sequence[str]) -> AsyncIterator[None]:
+        """A place for each seat, or all that its engine has. One match after the other: two could hold what both wait for."""
+        async with AsyncExitStack() as places:
+            async with self._seating:
+                for name, count in Counter(engines).items():
+                    for _ in range(min(count, self.engines[name].places)):
+                        await places.enter_async_context(self._places[name])
+            yield
+
     async def scripted(self, task: Task, player: str, seed: int, sample: int = 0) -> Trajectory | None:
         """One episode of a scripted player of the environment."""
         async with self._scripted_places:
             return await self.attempted(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
 
-    async def attempted(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+    async def attempted(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
         """An episode with its retries, or None where they all fail or the group's time is up before; strategies may `act` as they like."""
-        trajectory, seconds = None, self.deadlines.group
+        played, seconds = None, self.deadlines.group
         try:
             async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:
-                trajectory = await self._retried(task, sample, act)
+                played = await self._retried(task, sample, act)
         except TimeoutError:
             if not clock.expired():
                 raise
             self.failures.add(DeadlineExceeded(f"sample {sample} was not done after the {seconds:g} s that a group has"), task)
-        if trajectory is None:
+        if played is None:
             self.failures.drop(task)
-        return trajectory
+        return played
 
-    async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+    async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
         watch = unwatched if self._watchdog is None else functools.partial(self._watchdog.wait, task, sample)
         failed = lost = 0
         while failed <= self.retries and lost <= LOSSES:
             world, good = World(self._workers, task, self.deadlines), False
             try:
                 async with within(self.deadlines.episode, f"sample {sample}"):
-                    trajectory = await act(world, watch)
+                    played = await act(world, watch)
                 good = True
-                return trajectory
+                return played
             except EnvironmentFailure as failure:
                 self.failures.add(failure, task)
                 failed, lost = failed + (failure.kind != "lost"), lost + (failure.kind == "lost")
@@ -205,6 +230,8 @@ class Runtime:
 
     def publish(self, params: Params, version: int, engine: str = "policy") -> None:
         self.engines[engine].publish(params, version)
+        for follow in self.followers:
+            follow(params, version, engine)
 
     def close(self) -> None:
         """Stop engines and workers; leaves no process behind."""

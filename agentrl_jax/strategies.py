@@ -35,6 +35,13 @@ class Remembering(Protocol):
     def load(self, state: Any) -> None: ...
 
 
+@runtime_checkable
+class Joining(Protocol):
+    """A strategy that needs more of a run than its runtime, and is told of it before the phase's first weights are published."""
+
+    def join(self, run: Any) -> None: ...
+
+
 @dataclass
 class Independent:
     """`group_size` episodes of the same world (same seed), each with its own random numbers.

@@ -127,13 +127,15 @@ def _checked_reward(reward: Any) -> float:
 def _checked_info(info: Any) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise nonsense(f"info must be a dict, not {info!r:.50}")
-    parts, success = info.get("rewards", {}), info.get("success")
+    parts, success, seat = info.get("rewards", {}), info.get("success"), info.get("seat", 0)
     if not isinstance(parts, dict):
         raise nonsense(f"info['rewards'] must be a dict of numbers, not {parts!r:.50}")
     for reward in parts.values():
         _checked_reward(reward)
     if not (success is None or isinstance(success, _BOOLS)):
         raise nonsense(f"info['success'] must be a bool or None, not {success!r:.50}")
+    if isinstance(seat, _BOOLS) or not isinstance(seat, int | np.integer) or seat < 0:
+        raise nonsense(f"info['seat'] must be a seat's number, from 0, not {seat!r:.50}")
     return info
 
 

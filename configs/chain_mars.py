@@ -1,5 +1,4 @@
-"""MARS (MARSHAL, arXiv 2510.15414): its turn-level estimator on a chain of one player; one policy in all seats of a game is a
-strategy to come.
+"""MARS (MARSHAL, arXiv 2510.15414): its turn-level estimator on a chain of one player; `configs/kuhn_mars.py` plays a game.
 
 Released: turn rewards centred by player, returns to go, distinct values centred, whitened; KL .2, dual clip, .05 off for a
 malformed turn.

@@ -50,6 +50,7 @@ CALCULATOR = Task("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = Task("Chain-v0", "weak", 200, 3, {"length": 8})
 DESK = Task("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = Task("KeyDoor-v0", "weak", 256, 4)
+KUHN = Task("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = Task("Lookup-v0", "mixture", 128, 5)
 
 VOCABULARY = 128  # tokens, at most

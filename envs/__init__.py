@@ -13,6 +13,9 @@ ENVIRONMENTS = {
     "agentrl/Desk-v0": ("agentrl_jax.envs.probes.desk:Desk", {}),
     "agentrl/KeyDoor-v0": ("agentrl_jax.envs.probes.keydoor:KeyDoor", {}),
     "agentrl/Lookup-v0": ("agentrl_jax.envs.probes.lookup:Lookup", {}),
+    "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),
+    "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
+    "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
 }
 
 for name, (entry_point, options) in ENVIRONMENTS.items():

@@ -42,6 +42,7 @@ NONSENSE: dict[str, Any] = {
     "no info": ((user("?\n"),), 1.0, False, False, None),
     "no bool": ((user("?\n"),), 1.0, 0.5, False, {}),
     "no success": ((user("?\n"),), 1.0, True, False, {"success": "yes"}),
+    "no seat": ((user("?\n"),), 1.0, False, False, {"seat": -1}),
     "nothing": None,
     "four": ((user("?\n"),), 1.0, False, False),
 }

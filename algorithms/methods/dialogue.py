@@ -110,7 +110,7 @@ def mars(**settings: Any) -> PolicyGradientConfig:
     self-play.
 
     Released: clip .2 with a dual clip (whose bound is not stated; 3 is PPO's usual one), KL .2, .05 off for a malformed turn, rate
-    1e-6. One policy in all seats of a game is a rollout strategy.
+    1e-6. One policy in all seats of a game is the rollout strategy `SelfPlay`.
     """
     filled: dict[str, Any] = {
         "advantage": MARS(), "aggregation": token_mean, "surrogate": PPO(dual=3.0), "rewards": TurnPenalty("format", 0.05, malformed),

@@ -6,6 +6,7 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
+from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.launch.methods.measures import correction, distinct_answers, turns_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
@@ -72,4 +73,8 @@ COMPARISONS = (
         measure=turns_until("rollout/success", 0.8), higher_is_better=False,
     ),
     variants("ui_s1", "keydoor_ui_s1", "UI-S1, arXiv 2509.11543", "Played live, semi-online walks beat offline step RL."),
+    variants(
+        "self_play", "kuhn_mars", "MARS, arXiv 2510.15414", "Self-play is harder to exploit than training against a fixed opponent.",
+        measure=exploitability, higher_is_better=False,
+    ),
 )  # fmt: skip

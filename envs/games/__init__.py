@@ -1,0 +1,1 @@
+"""Games of several seats: Kuhn poker, tic-tac-toe, a small Hanabi."""
