@@ -13,6 +13,7 @@ ENVIRONMENTS = {
     "agentrl/Desk-v0": ("agentrl_jax.envs.probes.desk:Desk", {}),
     "agentrl/KeyDoor-v0": ("agentrl_jax.envs.probes.keydoor:KeyDoor", {}),
     "agentrl/Lookup-v0": ("agentrl_jax.envs.probes.lookup:Lookup", {}),
+    "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 
 for name, (entry_point, options) in ENVIRONMENTS.items():

@@ -1,0 +1,107 @@
+"""Goals and tactics: what is to be shown from which hypotheses, and the steps that the prover accepts.
+
+A tactic replaces the first goal by goals from which it follows; nothing is left of a proof that is done.
+
+    1a,2a>b|-b&a   s   1a,2a>b|-b;a   2   1a,2a>b|-a;a   1   1a,2a>b|-a   1   (proved)
+"""
+
+import functools
+from dataclasses import dataclass
+
+from agentrl_jax.envs.prover.formulas import canonical, join, parts, replaced
+
+MOST = 9  # hypotheses: each is named by a digit
+TACTICS = ("i", "s", "l", "r", *"123456789")
+
+
+class Refused(Exception):
+    """A tactic that does not apply; the message says why."""
+
+
+@dataclass(frozen=True)
+class Sequent:
+    """What is to be shown, and from what."""
+
+    hypotheses: tuple[str, ...]
+    goal: str
+
+
+State = tuple[Sequent, ...]  # all of them are to be shown, the first one first
+
+
+def shown(state: State) -> str:
+    """The goals as text, ";" between them; hypotheses are numbered, and not said again where they are those of the goal before."""
+    said, before = [], None
+    for sequent in state:
+        given = ",".join(f"{i}{text}" for i, text in enumerate(sequent.hypotheses, 1))
+        said.append(sequent.goal if sequent.hypotheses == before else f"{given}|-{sequent.goal}")
+        before = sequent.hypotheses
+    return ";".join(said)
+
+
+def stated(text: str) -> Sequent:
+    """A sequent as somebody typed it, numbered or not: "a>b,a|-b". Raises ValueError where it is none."""
+    given, turnstile, goal = text.partition("|-")
+    if not turnstile:
+        raise ValueError(f"a theorem is written a>b,a|-b, not {text[:50]!r}")
+    hypotheses = tuple(canonical(one.strip().lstrip("123456789")) for one in given.split(",")) if given.strip() else ()
+    if len(hypotheses) > MOST:
+        raise ValueError(f"a theorem has at most {MOST} hypotheses, not {len(hypotheses)}")
+    return Sequent(hypotheses, canonical(goal))
+
+
+def with_hypotheses(sequent: Sequent, *more: str) -> Sequent:
+    """More to start from, without what is there already."""
+    new = tuple(text for text in dict.fromkeys(more) if text not in sequent.hypotheses)
+    return Sequent((*sequent.hypotheses, *new), sequent.goal)
+
+
+@functools.lru_cache(65536)
+def applied(sequent: Sequent, tactic: str) -> State:
+    """The goals from which the sequent follows by a tactic: none where that proves it. Raises Refused."""
+    connective, left, right = parts(sequent.goal)
+    if tactic not in TACTICS:
+        raise Refused(f"tactics are {' '.join(TACTICS)}")
+    if tactic.isdigit():
+        goals = _used(sequent, int(tactic))
+    elif tactic == "i" and connective == ">":
+        goals = (with_hypotheses(Sequent(sequent.hypotheses, right), left),)
+    elif tactic == "s" and connective in ("&", "="):
+        pair = (left, right) if connective == "&" else (join(">", left, right), join(">", right, left))
+        goals = tuple(Sequent(sequent.hypotheses, goal) for goal in pair)
+    elif tactic in "lr" and connective == "+":
+        goals = (Sequent(sequent.hypotheses, left if tactic == "l" else right),)
+    else:
+        wanted = {"i": "a>b", "s": "a&b or a=b", "l": "a+b", "r": "a+b"}[tactic]
+        raise Refused(f"{tactic} needs a goal like {wanted}")
+    if any(len(goal.hypotheses) > MOST for goal in goals):
+        raise Refused(f"no room for more than {MOST} hypotheses")
+    return goals
+
+
+def _used(sequent: Sequent, number: int) -> State:
+    """What is left to show after a hypothesis is used: it closes the goal, is applied to it, rewrites it, or is taken apart."""
+    given, goal = sequent.hypotheses, sequent.goal
+    if number > len(given):
+        raise Refused(f"there is no hypothesis {number}")
+    hypothesis = given[number - 1]
+    if hypothesis == goal:
+        return ()
+    connective, left, right = parts(hypothesis)
+    others = Sequent((*given[: number - 1], *given[number:]), goal)
+    if connective == "&":
+        return (with_hypotheses(others, left, right),)
+    if connective == "+":
+        return with_hypotheses(others, left), with_hypotheses(others, right)
+    if connective == "=":
+        new = replaced(goal, left, right)
+        if new == goal:
+            raise Refused(f"{left} is not in the goal")
+        return (Sequent(given, new),)
+    premises = []
+    while connective == ">":
+        premises.append(left)
+        if right == goal:
+            return tuple(Sequent(given, premise) for premise in premises)
+        connective, left, right = parts(right)
+    raise Refused(f"{hypothesis} does not show the goal")
