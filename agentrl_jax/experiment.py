@@ -206,8 +206,8 @@ class RolloutFeed:
         return groups
 
     def state(self) -> Any:
-        """What an order and a cap on turns remember."""
-        pieces = {"order": self._config.order, "turns": self._config.turns}
+        """What an order, a cap on turns and a strategy remember."""
+        pieces = {"order": self._config.order, "turns": self._config.turns, "strategy": self._config.strategy}
         return {name: piece.state() for name, piece in pieces.items() if hasattr(piece, "state")} or None
 
     def load(self, state: Any) -> None:

@@ -122,29 +122,33 @@ class Runtime:
             return await self._in_time(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
 
     async def _in_time(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
-        """An episode with its retries, or None where they all fail or the group's time is up before."""
-        trajectory, seconds = None, self.deadlines.group
-        try:
-            async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:
-                trajectory = await self._retried(task, sample, act)
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            self.failures.add(DeadlineExceeded(f"sample {sample} was not done after the {seconds:g} s that a group has"), task)
+        trajectory = await self.attempt(task, sample, act)
         if trajectory is None:
             self.failures.drop(task)
         return trajectory
 
-    async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[Trajectory]]) -> Trajectory | None:
+    async def attempt(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
+        """What `act` finds in a world, with an episode's retries; None where they all fail or the group's time is up before."""
+        found, seconds = None, self.deadlines.group
+        try:
+            async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:
+                found = await self._retried(task, sample, act)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            self.failures.add(DeadlineExceeded(f"sample {sample} was not done after the {seconds:g} s that a group has"), task)
+        return found
+
+    async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
         watch = unwatched if self._watchdog is None else functools.partial(self._watchdog.wait, task, sample)
         failed = lost = 0
         while failed <= self.retries and lost <= LOSSES:
             world, good = World(self._workers, task, self.deadlines), False
             try:
                 async with within(self.deadlines.episode, f"sample {sample}"):
-                    trajectory = await act(world, watch)
+                    found = await act(world, watch)
                 good = True
-                return trajectory
+                return found
             except EnvironmentFailure as failure:
                 self.failures.add(failure, task)
                 failed, lost = failed + (failure.kind != "lost"), lost + (failure.kind == "lost")

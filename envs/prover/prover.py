@@ -35,11 +35,11 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
 
 
 class Prover(Rewindable):
-    """ "1a,2a>b|-b": show b from a and a>b, one tactic a turn. A reward of 1 when nothing is left to show.
+    """ "a,a>b2|-b": show b from a and a>b, one tactic a turn. A reward of 1 when nothing is left to show.
 
-    Tactics are about the first goal: `i` assumes a premise of a>b; `s` splits a&b or a=b; `l` and `r` choose a side of a+b; a digit
-    uses that hypothesis: it closes the goal, is applied to it (a>b>goal leaves a and b), rewrites it (a=b) or is taken apart (a&b, a+b);
-    `q` gives up. A tactic that does not apply is answered by the reason, leaves everything as it is, and costs a turn. The last message
+    Tactics are about the goal that is shown last, and those that apply are named: `i` assumes a premise of a>b; `s` splits a&b or a=b; `l` and `r` choose a side of a+b; a name
+    uses that hypothesis: it closes the goal, is applied to it (a>b>goal leaves a and b), rewrites it (a=b: a by b, or else b by a) or is
+    taken apart (a&b, a+b); `q` gives up. A tactic that does not apply is answered by the reason, leaves everything as it is, and costs a turn. The last message
     is always all that is left to show, so it is all that a policy sees.
 
     Theorems have a shortest proof of `least` to `depth` tactics and `misleading` hypotheses. Reset options: `theorem`
@@ -72,7 +72,7 @@ class Prover(Rewindable):
         self.longest = whole("longest", longest, 60, 1000)  # letters of what is left to show
         self.rules = (
             f"Prove what stands after |- from what stands before it, in at most {horizon} turns: & and, + or, > implies, = is the same as.\n"
-            "i assumes the premise of a>b, s splits a&b and a=b, l and r choose a side of a+b, a digit uses that hypothesis, q gives up."
+            "i assumes the premise of a>b, s splits a&b and a=b, l and r choose a side of a+b, 1 uses the first hypothesis, q gives up."
         )
         self.start: State = ()
         self.state: State = ()

@@ -1,8 +1,8 @@
 """Goals and tactics: what is to be shown from which hypotheses, and the steps that the prover accepts.
 
-A tactic replaces the first goal by goals from which it follows; nothing is left of a proof that is done.
+A tactic replaces the first goal by goals from which it follows; nothing is left of a proof that is done. The first goal is shown last.
 
-    1a,2a>b|-b&a   s   1a,2a>b|-b;a   2   1a,2a>b|-a;a   1   1a,2a>b|-a   1   (proved)
+    a,a>b|-b&a s   --s->   a,a>b2|-a;b   --2->   a1,a>b|-a;a   --1->   a1,a>b|-a   --1->   (proved)
 """
 
 import functools
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from agentrl_jax.envs.prover.formulas import canonical, join, parts, replaced
 
-MOST = 9  # hypotheses: each is named by a digit
-TACTICS = ("i", "s", "l", "r", *"123456789")
+NAMES = "123456789ABC"  # of hypotheses
+MOST = len(NAMES)
+TACTICS = ("i", "s", "l", "r", *NAMES)
 
 
 class Refused(Exception):
@@ -30,21 +31,39 @@ State = tuple[Sequent, ...]  # all of them are to be shown, the first one first
 
 
 def shown(state: State) -> str:
-    """The goals as text, ";" between them; hypotheses are numbered, and not said again where they are those of the goal before."""
-    said, before = [], None
-    for sequent in state:
-        given = ",".join(f"{i}{text}" for i, text in enumerate(sequent.hypotheses, 1))
+    """The goals as text, the first one last and ";" between them; hypotheses are not said again where they are those of the goal before.
+
+    What applies to the first goal is named: hypotheses have their names after them, other tactics are at the end.
+    """
+    said, before, names = [], None, applicable(state[0]) if state else ()
+    for sequent in reversed(state):
+        named = names if sequent.hypotheses == state[0].hypotheses else ()
+        given = ",".join(text + (name if name in named else "") for name, text in zip(NAMES, sequent.hypotheses))
         said.append(sequent.goal if sequent.hypotheses == before else f"{given}|-{sequent.goal}")
         before = sequent.hypotheses
-    return ";".join(said)
+    others = "".join(name for name in names if name not in NAMES)
+    return ";".join(said) + (f" {others}" if others else "")
+
+
+def applicable(sequent: Sequent) -> tuple[str, ...]:
+    """The tactics that apply."""
+    return tuple(tactic for tactic in TACTICS if _applies(sequent, tactic))
+
+
+def _applies(sequent: Sequent, tactic: str) -> bool:
+    try:
+        applied(sequent, tactic)
+    except Refused:
+        return False
+    return True
 
 
 def stated(text: str) -> Sequent:
-    """A sequent as somebody typed it, numbered or not: "a>b,a|-b". Raises ValueError where it is none."""
-    given, turnstile, goal = text.partition("|-")
+    """A sequent as somebody typed it, with names or without: "a>b,a|-b". Raises ValueError where it is none."""
+    given, turnstile, goal = text.strip().rstrip("islr ").partition("|-")
     if not turnstile:
         raise ValueError(f"a theorem is written a>b,a|-b, not {text[:50]!r}")
-    hypotheses = tuple(canonical(one.strip().lstrip("123456789")) for one in given.split(",")) if given.strip() else ()
+    hypotheses = tuple(canonical(one.strip().rstrip(NAMES)) for one in given.split(",")) if given.strip() else ()
     if len(hypotheses) > MOST:
         raise ValueError(f"a theorem has at most {MOST} hypotheses, not {len(hypotheses)}")
     return Sequent(hypotheses, canonical(goal))
@@ -62,8 +81,8 @@ def applied(sequent: Sequent, tactic: str) -> State:
     connective, left, right = parts(sequent.goal)
     if tactic not in TACTICS:
         raise Refused(f"tactics are {' '.join(TACTICS)}")
-    if tactic.isdigit():
-        goals = _used(sequent, int(tactic))
+    if tactic in NAMES:
+        goals = _used(sequent, NAMES.index(tactic))
     elif tactic == "i" and connective == ">":
         goals = (with_hypotheses(Sequent(sequent.hypotheses, right), left),)
     elif tactic == "s" and connective in ("&", "="):
@@ -79,24 +98,25 @@ def applied(sequent: Sequent, tactic: str) -> State:
     return goals
 
 
-def _used(sequent: Sequent, number: int) -> State:
+def _used(sequent: Sequent, place: int) -> State:
     """What is left to show after a hypothesis is used: it closes the goal, is applied to it, rewrites it, or is taken apart."""
     given, goal = sequent.hypotheses, sequent.goal
-    if number > len(given):
-        raise Refused(f"there is no hypothesis {number}")
-    hypothesis = given[number - 1]
+    if place >= len(given):
+        raise Refused(f"there is no hypothesis {NAMES[place]}")
+    hypothesis = given[place]
     if hypothesis == goal:
         return ()
     connective, left, right = parts(hypothesis)
-    others = Sequent((*given[: number - 1], *given[number:]), goal)
+    others = Sequent((*given[:place], *given[place + 1 :]), goal)
     if connective == "&":
         return (with_hypotheses(others, left, right),)
     if connective == "+":
         return with_hypotheses(others, left), with_hypotheses(others, right)
     if connective == "=":
         new = replaced(goal, left, right)
+        new = replaced(goal, right, left) if new == goal else new
         if new == goal:
-            raise Refused(f"{left} is not in the goal")
+            raise Refused(f"neither {left} nor {right} is in the goal")
         return (Sequent(given, new),)
     premises = []
     while connective == ">":
