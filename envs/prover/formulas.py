@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping
 
-ATOMS = "abcdefghjkmn"
+ATOMS = "abcdefghjkmnoptu"
 LONGEST = 200  # letters of a text that is read
 
 

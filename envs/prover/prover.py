@@ -100,13 +100,15 @@ class Prover(Rewindable):
         self._rewind()
         return (user(shown(self.state) + "\n"),), {}
 
-    def _asked(self, drawn: Sequent | None, theorem: str = "", lemmas: list[str] | tuple[str, ...] = (), claim: str = "") -> Sequent:
+    def _asked(self, drawn: Sequent | None, theorem: Any = "", lemmas: Any = (), claim: Any = "") -> Sequent:
         """Raises UserError where an option is no formula."""
+        if not isinstance(lemmas, list | tuple) or not all(isinstance(text, str) for text in (theorem, claim, *lemmas)):
+            raise UserError("theorem and claim are texts, and lemmas a list of texts")
         try:
             found = stated(theorem) if drawn is None else drawn
             found = with_hypotheses(found, *map(canonical, lemmas))
             found = Sequent(found.hypotheses, canonical(claim)) if claim else found
-        except (ValueError, AttributeError, TypeError) as error:
+        except ValueError as error:
             raise UserError(f"theorem, lemmas or claim: {error}") from error
         if len(found.hypotheses) > MOST or len(shown((found,))) > self.longest:
             raise UserError(f"a theorem with its lemmas has at most {MOST} hypotheses and {self.longest} letters")

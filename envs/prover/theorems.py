@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from agentrl_jax.envs.prover.formulas import ATOMS, join
-from agentrl_jax.envs.prover.sequents import TACTICS, Refused, Sequent, State, applied, shown
+from agentrl_jax.envs.prover.sequents import MOST, TACTICS, Refused, Sequent, State, applied, shown
 
 DEEPEST = 8  # tactics of the longest shortest proof that can be asked for
-GIVEN = 8  # hypotheses at most: some room is left for those that a proof adds
-MISLEADING = 4  # at most
+GIVEN = MOST - 1  # hypotheses at most: some room is left for those that a proof adds
+MISLEADING = 5  # at most
 
 
 class Shortest:
@@ -86,7 +86,7 @@ class _Sketch:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._fresh = iter([ATOMS[i] for i in rng.permutation(len(ATOMS))])
-        self._shown: list[str] = []  # atoms that are to be shown on the way
+        self._shown: list[str] = []  # atoms that are to be shown on the way, but for those that something misleading leads to
         self.given: list[str] = []
 
     def compound(self, budget: int) -> str:
@@ -129,9 +129,8 @@ class _Sketch:
         return goal
 
     def mislead(self) -> None:
-        """A way to what is to be shown that comes from nowhere, or from elsewhere on the way."""
-        start, end = (self._shown[i] for i in self._rng.integers(len(self._shown), size=2))
-        if start == end or self._rng.integers(3):
-            start = next(self._fresh)
+        """A way that comes from nowhere to what is to be shown, or to where another such way starts."""
+        start, end = next(self._fresh), self._shown.pop(int(self._rng.integers(len(self._shown))))
+        if not self._shown or not self._rng.integers(4):
             self._shown.append(start)  # others may lead there
         self.given.append(join(">", start, end))
