@@ -38,6 +38,6 @@ def get_config(variant: str = "method") -> Experiment:
     )  # fmt: skip
     restart = Restart(RaiseOnPlateau((0, 1), patience=8), updates=30, resolve=Recallable(strategy))
     update = bfs_prover(0.05, 0.95, rescore=True, **rates(THEOREMS, optimizer=AdamWConfig(5e-4, warmup_steps=3)))
-    source = Rollouts(tasks=48, strategy=Recallable(strategy))
-    made = small("prover-bfs", THEOREMS, ExpertIterationConfig(update, restart=restart), source, steps=24, label="BFS-Prover")
+    source = Rollouts(tasks=32, strategy=Recallable(strategy))
+    made = small("prover-bfs", THEOREMS, ExpertIterationConfig(update, restart=restart), source, steps=20, label="BFS-Prover")
     return replace(made, tokenizer=Bytes())  # letters apart: what is matched is letters

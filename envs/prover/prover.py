@@ -42,7 +42,8 @@ class Prover(Rewindable):
     taken apart (a&b, a+b); `q` gives up. A tactic that does not apply is answered by the reason, leaves everything as it is, and costs a turn. The last message
     is always all that is left to show, so it is all that a policy sees.
 
-    Theorems have a shortest proof of `least` to `depth` tactics and `misleading` hypotheses. Reset options: `theorem`
+    Theorems have a shortest proof of `least` to `depth` tactics and `misleading` hypotheses, which start from
+    the last letters (m to u): nothing shows these. Reset options: `theorem`
     ("a>b,a|-b") in place of one that is drawn; `lemmas`, further hypotheses; `claim`, what to show in place of the goal. Whoever adds a
     lemma must have shown it as a claim.
 

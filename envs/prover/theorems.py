@@ -11,6 +11,7 @@ from agentrl_jax.envs.prover.sequents import MOST, TACTICS, Refused, Sequent, St
 DEEPEST = 8  # tactics of the longest shortest proof that can be asked for
 GIVEN = MOST - 1  # hypotheses at most: some room is left for those that a proof adds
 MISLEADING = 5  # at most
+STRAYS = 6  # of the letters: the last ones are never to be shown, which a policy can learn and search cannot know
 
 
 class Shortest:
@@ -85,7 +86,7 @@ def _sketch(rng: np.random.Generator, depth: int, misleading: int) -> Sequent | 
 class _Sketch:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._fresh = iter([ATOMS[i] for i in rng.permutation(len(ATOMS))])
+        self._fresh, self._stray = (iter(rng.permutation(list(letters)).tolist()) for letters in (ATOMS[:-STRAYS], ATOMS[-STRAYS:]))
         self._shown: list[str] = []  # atoms that are to be shown on the way, but for those that something misleading leads to
         self.given: list[str] = []
 
@@ -93,7 +94,7 @@ class _Sketch:
         """A goal with a connective, or a plain one."""
         kind = self._rng.integers(5)
         if kind == 0 and budget >= 2:
-            goal, other = self.atom(budget - 1), next(self._fresh)
+            goal, other = self.atom(budget - 1), next(self._stray)
             return join("+", goal, other) if self._rng.integers(2) else join("+", other, goal)
         if kind == 1 and budget >= 3:
             first = int(self._rng.integers(1, budget - 1))
@@ -130,7 +131,7 @@ class _Sketch:
 
     def mislead(self) -> None:
         """A way that comes from nowhere to what is to be shown, or to where another such way starts."""
-        start, end = next(self._fresh), self._shown.pop(int(self._rng.integers(len(self._shown))))
+        start, end = next(self._stray), self._shown.pop(int(self._rng.integers(len(self._shown))))
         if not self._shown or not self._rng.integers(4):
             self._shown.append(start)  # others may lead there
         self.given.append(join(">", start, end))
