@@ -6,7 +6,7 @@ a (.5 here), the cut points (5 % at either end here), when a plateau is one. The
 statements; here fine-tuning only shows tactics that apply, drawn at random, and no theorem comes twice.
 
 Expected effect: of the theorems of each round, none of which it has seen, more are proved than by independent attempts with as many
-tactics (`:base`: 8 attempts of at most 12 tactics against 12 expansions of 4: about 34 tactics a theorem each, where all that apply are as likely). `:planner` also lets a scripted planner claim lemmas.
+tactics or more (`:base`: 8 attempts of at most 12, against 12 expansions of 4). `:planner` also lets a scripted planner claim lemmas.
 
 agentrl-train --config=configs/prover_bfs.py[:base|planner]
 """

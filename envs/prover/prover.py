@@ -37,15 +37,14 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
 class Prover(Rewindable):
     """ "a,a>b2|-b": show b from a and a>b, one tactic a turn. A reward of 1 when nothing is left to show.
 
-    Tactics are about the goal that is shown last, and those that apply are named: `i` assumes a premise of a>b; `s` splits a&b or a=b; `l` and `r` choose a side of a+b; a name
-    uses that hypothesis: it closes the goal, is applied to it (a>b>goal leaves a and b), rewrites it (a=b: a by b, or else b by a) or is
-    taken apart (a&b, a+b); `q` gives up. A tactic that does not apply is answered by the reason, leaves everything as it is, and costs a turn. The last message
-    is always all that is left to show, so it is all that a policy sees.
+    Tactics are about the goal that is shown last, and those that apply are named: `i` assumes the premise of a>b; `s` splits a&b or a=b;
+    `l` and `r` choose a side of a+b; a name uses that hypothesis, which closes the goal, is applied to it (a>b>goal leaves a and b),
+    rewrites it (a=b: a by b, or else b by a) or is taken apart (a&b, a+b); `q` gives up. A tactic that does not apply is answered by the
+    reason, leaves everything as it is, and costs a turn. The last message is always all that is left to show, so a policy sees no more.
 
-    Theorems have a shortest proof of `least` to `depth` tactics and `misleading` hypotheses, which start from
-    the last letters (m to u): nothing shows these. Reset options: `theorem`
-    ("a>b,a|-b") in place of one that is drawn; `lemmas`, further hypotheses; `claim`, what to show in place of the goal. Whoever adds a
-    lemma must have shown it as a claim.
+    Theorems have a shortest proof of `least` to `depth` tactics, and `misleading` hypotheses that start from the last letters, m to u:
+    nothing shows these. Reset options: `theorem` ("a>b,a|-b") in place of one that is drawn; `lemmas`, further hypotheses; `claim`, what
+    to show in place of the goal. Whoever adds a lemma must have shown it as a claim.
 
     `info` says `legal` and `anchor`.
     """

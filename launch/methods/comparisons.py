@@ -64,4 +64,8 @@ COMPARISONS = (
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
+    variants(
+        "bfs_prover", "prover_bfs", "BFS-Prover-V2, arXiv 2509.06493",
+        "Tree search plus expert iteration solves more held-out theorems each round.", measure=area("theorems/solved"),
+    ),
 )  # fmt: skip
