@@ -35,7 +35,7 @@ def is_lemma(trajectory: Trajectory) -> bool:
 
 @dataclass
 class Planned:
-    """Search for the theorem; then, `plans` times at most: ask for claims, search for them side by side, and for the theorem with the proven.
+    """Search for the theorem; then, at most `plans` times: ask for claims, search for these, and for the theorem with the proven ones.
 
     For worlds with the reset options `lemmas` and `claim` (`agentrl/Prover-v0`). The group holds the attempt at the theorem that
     counts, and after it the proofs of claims, whose last turn's info says `lemma`.
@@ -65,9 +65,7 @@ class Planned:
                 main = again if again is not None and again.trajectories else main
         return Group(task.name, (*main.trajectories, *proven.values()), main.dropped)
 
-    async def _asked(
-        self, task: Task, theorem: str, proven: Sequence[str], failed: Sequence[str], runtime: Runtime, key: Key
-    ) -> list[str]:
+    async def _asked(self, task: Task, theorem: str, proven: Sequence[str], failed: Sequence[str], runtime: Runtime, key: Key) -> list[str]:
         """New claims of the planner; none where it is late."""
         try:
             said = await self.planner.plan(theorem, proven, failed, runtime, key)

@@ -15,7 +15,7 @@ class Forward:
     Each plan starts from what was proven before, so plans go further and further; what has failed is not claimed again.
     """
 
-    async def plan(self, theorem: str, proven: Sequence[str], failed: Sequence[str], *_: Any) -> list[str]:
+    async def plan(self, theorem: str, proven: Sequence[str], failed: Sequence[str], runtime: Any = None, key: Any = ()) -> list[str]:
         """Raises ValueError where the theorem is none."""
         given = [*stated(theorem).hypotheses, *proven]
         claims = dict.fromkeys(claim for hypothesis in given for claim in _following(hypothesis, given))

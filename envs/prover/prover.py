@@ -71,7 +71,7 @@ class Prover(Rewindable):
         self.horizon = whole("horizon", horizon, 1, 1000)
         self.longest = whole("longest", longest, 60, 1000)  # letters of what is left to show
         self.rules = (
-            f"Prove what stands after |- from what stands before it, in at most {horizon} turns: & and, + or, > implies, = is the same as.\n"
+            f"Prove what stands after |- from what stands before it, in at most {horizon} turns: & and, + or, > implies, = the same.\n"
             "i assumes the premise of a>b, s splits a&b and a=b, l and r choose a side of a+b, 1 uses the first hypothesis, q gives up."
         )
         self.start: State = ()

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -33,7 +34,7 @@ KEY = (3, 5)
 class Cracked(Prover):
     """Breaks down, or hangs, on one tactic; or never opens."""
 
-    def __init__(self, crack: str = "1", how: str = "raise", **options: int) -> None:
+    def __init__(self, crack: str = "1", how: str = "raise", **options: Any) -> None:
         super().__init__(**options)
         self.crack, self.how = crack, how
 
@@ -238,9 +239,9 @@ def test_an_agents_cap_on_turns_bounds_the_depth_and_other_limits_are_refused():
     assert not searched(BestFirst(20, 1), deep, TacticEngine(expert), limits=Limits(turns=2)).trajectories[0].success
     with pytest.raises(UserError, match="only turns"):
         searched(BestFirst(), deep, TacticEngine(expert), limits=Limits(tokens=50))
-    for wrong in ({"expansions": 0}, {"width": 0}, {"length_power": -1.0}):
+    for wrong in ((0, 1, 0.0), (1, 0, 0.0), (1, 1, -1.0)):
         with pytest.raises(UserError):
-            BestFirst(**wrong)
+            BestFirst(*wrong)
 
 
 # The cache

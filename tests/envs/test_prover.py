@@ -18,9 +18,7 @@ from agentrl_jax.envs.prover.sequents import MOST, TACTICS, Refused, Sequent, St
 from agentrl_jax.envs.prover.theorems import Shortest, theorem
 from agentrl_jax.errors import UserError
 
-formulas = st.recursive(
-    st.sampled_from("abc"), lambda inner: st.builds(join, st.sampled_from("&+>="), inner, inner), max_leaves=4
-)
+formulas = st.recursive(st.sampled_from("abc"), lambda inner: st.builds(join, st.sampled_from("&+>="), inner, inner), max_leaves=4)
 # Records are made in the tests and not by strategies: checked annotations draw random numbers, which a strategy must not.
 sequents = st.tuples(st.lists(formulas, max_size=4, unique=True).map(tuple), formulas)
 
@@ -40,7 +38,9 @@ def test_brackets_are_only_where_they_tell(text: str, found: str):
     assert canonical(text) == found
 
 
-@pytest.mark.parametrize("text", ["", "a&", "&a", "a&b&c", "a&b>c", "(a", "a)", "i", "ab", "a~b", "(" * 300, "é", "\ud800", "a>" * 150 + "a"])
+@pytest.mark.parametrize(
+    "text", ["", "a&", "&a", "a&b&c", "a&b>c", "(a", "a)", "i", "ab", "a~b", "(" * 300, "é", "\ud800", "a>" * 150 + "a"]
+)
 def test_what_is_no_formula_is_refused(text: str):
     with pytest.raises(ValueError):
         canonical(text)
@@ -196,7 +196,15 @@ def test_lemmas_are_given_and_a_claim_is_what_is_to_be_shown():
 
 @pytest.mark.parametrize(
     "options",
-    [{"theorem": "a"}, {"theorem": 3}, {"claim": "a b"}, {"lemmas": ["q"]}, {"lemmas": 3}, {"lemmas": list(ATOMS)}, {"claim": "&".join("a" * 99)}],
+    [
+        {"theorem": "a"},
+        {"theorem": 3},
+        {"claim": "a b"},
+        {"lemmas": ["q"]},
+        {"lemmas": 3},
+        {"lemmas": list(ATOMS)},
+        {"claim": "&".join("a" * 99)},
+    ],
 )
 def test_what_cannot_be_stated_is_an_error_that_says_so(options: dict[str, object]):
     assert MOST == 12
