@@ -35,7 +35,7 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
 
 
 class Prover(Rewindable):
-    """ "a,a>b2|-b": show b from a and a>b, one tactic a turn. A reward of 1 when nothing is left to show.
+    """ "a,a2>b|-b": show b from a and a>b, one tactic a turn. A reward of 1 when nothing is left to show.
 
     Tactics are about the goal that is shown last, and those that apply are named: `i` assumes the premise of a>b; `s` splits a&b or a=b;
     `l` and `r` choose a side of a+b; a name uses that hypothesis, which closes the goal, is applied to it (a>b>goal leaves a and b),

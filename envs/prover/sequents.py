@@ -2,7 +2,7 @@
 
 A tactic replaces the first goal by goals from which it follows; nothing is left of a proof that is done. The first goal is shown last.
 
-    a,a>b|-b&a s   --s->   a,a>b2|-a;b   --2->   a1,a>b|-a;a   --1->   a1,a>b|-a   --1->   (proved)
+    a,a>b|-b&a s   --s->   a,a2>b|-a;b   --2->   a1,a>b|-a;a   --1->   a1,a>b|-a   --1->   (proved)
 """
 
 import functools
@@ -12,6 +12,7 @@ from agentrl_jax.envs.prover.formulas import canonical, join, parts, replaced
 
 NAMES = "123456789ABC"  # of hypotheses
 MOST = len(NAMES)
+_NAMELESS = str.maketrans("", "", NAMES)
 TACTICS = ("i", "s", "l", "r", *NAMES)
 
 
@@ -33,16 +34,23 @@ State = tuple[Sequent, ...]  # all of them are to be shown, the first one first
 def shown(state: State) -> str:
     """The goals as text, the first one last and ";" between them; hypotheses are not said again where they are those of the goal before.
 
-    What applies to the first goal is named: hypotheses have their names after them, other tactics are at the end.
+    What applies to the first goal is named: hypotheses bear their names after what they begin with, other tactics are at the end.
     """
     said, before, names = [], None, applicable(state[0]) if state else ()
     for sequent in reversed(state):
         named = names if sequent.hypotheses == state[0].hypotheses else ()
-        given = ",".join(text + (name if name in named else "") for name, text in zip(NAMES, sequent.hypotheses))
+        given = ",".join(_named(text, name) if name in named else text for name, text in zip(NAMES, sequent.hypotheses))
         said.append(sequent.goal if sequent.hypotheses == before else f"{given}|-{sequent.goal}")
         before = sequent.hypotheses
     others = "".join(name for name in names if name not in NAMES)
     return ";".join(said) + (f" {others}" if others else "")
+
+
+def _named(hypothesis: str, name: str) -> str:
+    """a>b -> a2>b: beside the premise, where it tells whether to go that way."""
+    connective, left, right = parts(hypothesis)
+    before = len(join(connective, left, right)) - len(join(connective, "a", right)) + 1 if connective else len(left)
+    return hypothesis[:before] + name + hypothesis[before:]
 
 
 def applicable(sequent: Sequent) -> tuple[str, ...]:
@@ -63,7 +71,7 @@ def stated(text: str) -> Sequent:
     given, turnstile, goal = text.strip().rstrip("islr ").partition("|-")
     if not turnstile:
         raise ValueError(f"a theorem is written a>b,a|-b, not {text[:50]!r}")
-    hypotheses = tuple(canonical(one.strip().rstrip(NAMES)) for one in given.split(",")) if given.strip() else ()
+    hypotheses = tuple(map(canonical, given.translate(_NAMELESS).split(","))) if given.strip() else ()
     if len(hypotheses) > MOST:
         raise ValueError(f"a theorem has at most {MOST} hypotheses, not {len(hypotheses)}")
     return Sequent(hypotheses, canonical(goal))

@@ -60,8 +60,8 @@ def test_a_theorem_too_long_for_the_search_is_proved_by_its_parts():
     main, *lemmas = group.trajectories
     assert main.success and not is_lemma(main) and all(is_lemma(lemma) and lemma.success for lemma in lemmas)
     assert [lemma.turns[-1].info["lemma"] for lemma in lemmas] == ["b", "c"]
-    assert main.opening[0].text == "a,a>b,b>c,c>d4,b,c|-d\n" and len(main.turns) == 2
-    assert lemmas[1].opening[0].text == "a,a>b,b>c3,c>d,b|-c\n"  # the second plan's claim has the first one's as a lemma
+    assert main.opening[0].text == "a,a>b,b>c,c4>d,b,c|-d\n" and len(main.turns) == 2
+    assert lemmas[1].opening[0].text == "a,a>b,b3>c,c>d,b|-c\n"  # the second plan's claim has the first one's as a lemma
     assert {t.task for t in group.trajectories} == {theorem(LONG).name}
 
 
@@ -126,7 +126,7 @@ def test_parallel_provers_share_what_they_prove():
     lemmas = [[t for t in group.trajectories if is_lemma(t)] for group in groups]
     assert len(lemmas[0]) == len(lemmas[1]) == 2 and cache.hits == 2
     assert [t.calls for t in lemmas[0]] == [t.calls for t in lemmas[1]]
-    assert engine.prompts.count("a,a>b2,b>c,c>d|-b\n") == 1
+    assert engine.prompts.count("a,a2>b,b>c,c>d|-b\n") == 1
 
 
 def test_it_is_remembered_by_a_run_folder():

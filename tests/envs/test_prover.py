@@ -160,7 +160,7 @@ def test_a_tactic_that_does_not_apply_is_answered_by_the_reason_and_the_goals(th
 def test_what_applies_is_named_and_the_first_goal_comes_last():
     env = fresh(Prover)
     assert env.reset(options={"theorem": "a,a>b|-b&a"})[0][0].text == "a,a>b|-b&a s\n"
-    assert env.step("s")[0][0].text == "a,a>b2|-a;b\n"
+    assert env.step("s")[0][0].text == "a,a2>b|-a;b\n"
     assert env.step("2")[0][0].text == "a1,a>b|-a;a\n"
 
 
