@@ -184,18 +184,23 @@ class Runtime:
             return await self.attempted(task, sample, lambda world, watch: scripted(world, player, seed, sample, watch))
 
     async def attempted(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
-        """An episode with its retries, or None where they all fail or the group's time is up before; strategies may `act` as they like."""
-        played, seconds = None, self.deadlines.group
+        """An episode as `act` plays it; where it is given up it counts as dropped."""
+        played = await self.attempt(task, sample, act)
+        if played is None:
+            self.failures.drop(task)
+        return played
+
+    async def attempt(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
+        """What `act` finds in a world, with an episode's retries; None where they all fail or the group's time is up before."""
+        found, seconds = None, self.deadlines.group
         try:
             async with asyncio.timeout_at(_GROUP.get(_Group()).end(seconds)) as clock:
-                played = await self._retried(task, sample, act)
+                found = await self._retried(task, sample, act)
         except TimeoutError:
             if not clock.expired():
                 raise
             self.failures.add(DeadlineExceeded(f"sample {sample} was not done after the {seconds:g} s that a group has"), task)
-        if played is None:
-            self.failures.drop(task)
-        return played
+        return found
 
     async def _retried(self, task: Task, sample: int, act: Callable[[World, Watch], Awaitable[T]]) -> T | None:
         watch = unwatched if self._watchdog is None else functools.partial(self._watchdog.wait, task, sample)
@@ -204,9 +209,9 @@ class Runtime:
             world, good = World(self._workers, task, self.deadlines), False
             try:
                 async with within(self.deadlines.episode, f"sample {sample}"):
-                    played = await act(world, watch)
+                    found = await act(world, watch)
                 good = True
-                return played
+                return found
             except EnvironmentFailure as failure:
                 self.failures.add(failure, task)
                 failed, lost = failed + (failure.kind != "lost"), lost + (failure.kind == "lost")

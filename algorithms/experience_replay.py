@@ -1,7 +1,7 @@
 """Replay (slot B): what is kept of earlier rollouts, bounded, and how it comes back. States are plain JSON data."""
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,6 +191,14 @@ class SolvedSteps(_Fifo):
                 if _pair(step) not in seen:
                     seen.add(_pair(step))
                     self._kept.append(step)
+
+    def forget(self, tasks: Collection[str]) -> None:
+        """Drop what was kept of these tasks."""
+        self._kept = deque((step for step in self._kept if step.task not in tasks), maxlen=self.size)
+
+    def all(self) -> tuple[Trajectory, ...]:
+        """Everything that is kept, the older first."""
+        return tuple(self._kept)
 
 
 def _pair(trajectory: Trajectory) -> tuple[bytes, ...]:

@@ -76,5 +76,8 @@ COMPARISONS = (
     variants(
         "self_play", "kuhn_mars", "MARS, arXiv 2510.15414", "Self-play is harder to exploit than training against a fixed opponent.",
         measure=exploitability, higher_is_better=False,
+    variants(
+        "bfs_prover", "prover_bfs", "BFS-Prover-V2, arXiv 2509.06493",
+        "Tree search plus expert iteration solves more held-out theorems each round.", measure=area("theorems/solved"),
     ),
 )  # fmt: skip
