@@ -12,7 +12,7 @@ from agentrl_jax.algorithms.methods.gui import arpo_gui
 from agentrl_jax.configs.small import Task, pick, rates, rollouts, small
 from agentrl_jax.experiment import Experiment
 
-RARE = Task("KeyDoor-v0", "weak", 256, 4, {"width": 7, "height": 5, "walls": 4}, sft_steps=200)
+RARE = Task("KeyDoor-v0", "weak", 256, 4, {"width": 5, "height": 4, "walls": 2}, sft_steps=200)
 
 
 def get_config(variant: str = "method") -> Experiment:

@@ -35,7 +35,7 @@ COMPARISONS = (
         measure=largest("gradient_spike"), higher_is_better=False,
     ),
     variants(
-        "scaling_inter", "chain_scaling_inter", "ScalingInter-RL, arXiv 2509.08755", "Growing horizons beat the full one from the start.",
+        "scaling_inter", "keydoor_scaling_inter", "ScalingInter-RL, arXiv 2509.08755", "Growing horizons beat the full one from the start.",
     ),
     variants(
         "epo", "chain_epo", "EPO, arXiv 2509.22576", "A band around earlier entropy keeps the policy's entropy in it.",
@@ -45,7 +45,8 @@ COMPARISONS = (
         "arpo_replay", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "A stored success gives all-failed groups a signal.",
         measure=area("groups_with_signal"),
     ),
-    variants("arpo_success", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "With replay more episodes succeed in the end."),
+    variants("arpo_success", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "With replay more episodes of the tasks it plays succeed.",
+             measure=area("rollout/success")),
     variants(
         "score", "arithmetic_score", "SCoRe, arXiv 2409.12917", "The second attempt improves on the first.", measure=correction
     ),
