@@ -125,7 +125,9 @@ def scripted_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
     return trajectory.replace(turns=tuple(turns))
 
 
-def _shown(context: ContextManager, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], action: Message) -> Message | None:
+def _shown(
+    context: ContextManager, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], action: Message
+) -> Message | None:
     if not isinstance(context, Demonstrable):
         raise UserError(f"{type(context).__name__} asks for notes, and cannot say what demonstrations answer: give it a `shown` method")
     return context.shown(opening, turns, notes, action)

@@ -30,6 +30,11 @@ class Row:
 
 def rows_of(trajectory: Trajectory) -> list[Row]:
     """The trajectory's rows: one where its context only grew, several where history was rewritten."""
+    return [_row(chain) for chain in _chains(trajectory)]
+
+
+def _chains(trajectory: Trajectory) -> list[list[tuple[int, Call]]]:
+    """The calls of each row, with their turns."""
     chains: list[list[tuple[int, Call]]] = []
     for turn, step in enumerate(trajectory.turns):
         for call in step.calls:
@@ -37,7 +42,17 @@ def rows_of(trajectory: Trajectory) -> list[Row]:
                 chains[-1].append((turn, call))
             else:
                 chains.append([(turn, call)])
-    return [_row(chain) for chain in chains]
+    return chains
+
+
+def context_cost(trajectory: Trajectory) -> tuple[int, int]:
+    """(rows, recomputed): what the context manager's view of the history cost.
+
+    Recomputed are the tokens of all prompts that do not extend the call before them, the first prompt left out: an engine that
+    goes on from an episode's last call reads these anew. 1 row and 0 tokens where the context only grew.
+    """
+    chains = _chains(trajectory)
+    return len(chains), sum(len(chain[0][1].prompt) for chain in chains[1:])
 
 
 def _row(chain: list[tuple[int, Call]]) -> Row:

@@ -60,13 +60,14 @@ class Summarize:
 
 @dataclass(frozen=True)
 class Matches:
-    """A demonstration's summary: all that matches a regular expression in the messages, in order and each once, set apart by spaces."""
+    """A demonstration's summary: all that matches a regular expression in the messages, in order and each once."""
 
     pattern: str
+    between: str = " "
 
     def __call__(self, messages: Sequence[Message]) -> str:
         found = [match.group() for message in messages for match in re.finditer(self.pattern, message.text)]
-        return " ".join(dict.fromkeys(found))
+        return self.between.join(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from agentrl_jax.trajectories import Turn
 
 @dataclass(frozen=True)
 class Placeholders:
-    """A short text for the messages of all observations but the last `keep`; the opening and every action stay (WebAgent-R1, arXiv 2505.16421).
+    """A short text for each message of old observations, all but the last `keep`; opening and actions stay (WebAgent-R1, 2505.16421).
 
     What the policy sees of the past changes from turn to turn, so from the turn on that an observation is first replaced in each
     turn is a row of its own, and every action is scored under the prompt that it was sampled from.
@@ -28,9 +28,7 @@ class Placeholders:
 
     def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
         old = len(turns) - self.keep
-        shown = [
-            (turn.action, *(m.replace(content=self.text) if i < old else m for m in turn.observation)) for i, turn in enumerate(turns)
-        ]
+        shown = [(turn.action, *(m.replace(content=self.text) if i < old else m for m in turn.observation)) for i, turn in enumerate(turns)]
         return [*opening, *(message for messages in shown for message in messages)]
 
 
@@ -125,5 +123,5 @@ class Instruction(Rewritten):
         if not self.text:
             return messages
         if messages and messages[0].role == "system":
-            return [messages[0].replace(content=self.text + messages[0].text), *messages[1:]]
-        return [Message("system", self.text), *messages]
+            return [messages[0].replace(content=f"{self.text}\n{messages[0].text}"), *messages[1:]]
+        return [Message("system", f"{self.text}\n"), *messages]
