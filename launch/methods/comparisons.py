@@ -62,6 +62,7 @@ COMPARISONS = (
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              measure=area("rollout/success")),
+    variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off."),
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),

@@ -1,4 +1,4 @@
-"""What each context manager shows, by hand; neutral knobs show the whole history; every action is scored in the context it was sampled in."""
+"""What each context manager shows, by hand; neutral knobs show all; every action is scored in the context it was sampled in."""
 
 from collections.abc import Sequence
 from typing import Any
