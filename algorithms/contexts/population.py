@@ -53,7 +53,8 @@ class Population:
     def probabilities(self) -> np.ndarray:
         """P of the living, float64; they sum to 1."""
         above = self.weights() - self.weights().max()
-        shares = np.exp(above / self.temperature) if self.temperature else (above == 0).astype(np.float64)
+        with np.errstate(over="ignore"):  # to -inf, whose share is 0
+            shares = np.exp(above / self.temperature) if self.temperature else (above == 0).astype(np.float64)
         return shares / shares.sum()
 
     def draw(self, rng: np.random.Generator) -> int:
