@@ -25,6 +25,7 @@ class Question:
     messages: Sequence[Message]
     ends: Callable[[Message], bool] = lambda answer: False
     budget: int = 0  # tokens of the answer; 0: as many as an action has
+    name: str = "note"  # of the call that answers, in the turn's `info["calls"]`
 
 
 @runtime_checkable
@@ -33,6 +34,15 @@ class Asking(ContextManager, Protocol):
 
     def ask(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], length: int) -> Question | None:
         """What it is asked next, after the `notes` of this turn; None: nothing more. `length` is that of the action's prompt, in tokens."""
+        ...
+
+
+@runtime_checkable
+class Demonstrable(Asking, Protocol):
+    """An asking context manager that knows what demonstrations, whose players were never asked, are to answer."""
+
+    def shown(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], action: Message) -> Message | None:
+        """The note that answers the question after these `notes` where the turn's action is this one; None: the action itself does."""
         ...
 
 
@@ -46,16 +56,20 @@ class FullHistory:
 
 @dataclass(frozen=True)
 class LastMessages:
-    """The last `count` messages; after a turn whose info says `forget`, only what came after it (LMRL-Gym's mazes)."""
+    """The last `count` messages; after a turn whose info says `forget`, only what came after it (LMRL-Gym's mazes).
+
+    With `opening` it always stays, and the messages are those since (DART, arXiv 2509.23866: 35 of them).
+    """
 
     count: int
+    opening: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"a policy must see at least one message, not {self.count}")
 
     def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
-        messages = list(opening)
+        messages = [] if self.opening else list(opening)
         for turn in turns:
             messages = [*turn.observation] if turn.info.get("forget") else [*messages, turn.action, *turn.observation]
-        return messages[-self.count :]
+        return [*(opening if self.opening else ()), *messages[-self.count :]]

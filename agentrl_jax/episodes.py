@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agentrl_jax.context import ContextManager, Demonstrable
 from agentrl_jax.engine import Engine
-from agentrl_jax.errors import EnvironmentFailure
+from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message
-from agentrl_jax.speaking import Agent, Prompter, Speaker, Watch, unwatched
+from agentrl_jax.speaking import Agent, Prompter, Speaker, Watch, unwatched, with_names
 from agentrl_jax.trajectories import Call, Key, StopReason, Trajectory, Turn
 from agentrl_jax.workers import World
 
@@ -106,12 +107,31 @@ def scripted_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
     prompter, turns = Prompter(agent, trajectory.opening), []
     sampling = dataclasses.replace(agent.sampling, temperature=1.0)  # likelihoods of demonstrations are not tempered
     for turn in trajectory.turns:
-        ids, parent = prompter.next(turns)
-        action = agent.renderer.action_ids(turn.action)
-        call = Call(
-            prompt=ids, action=action, sampler_logp=np.zeros(len(action), np.float32), version=np.full(len(action), -1, np.int32),
-            sampling=sampling, finish_reason="stop", source="demonstration", parent=parent,
-        )  # fmt: skip
-        prompter.called(call, turn.action)
-        turns.append(dataclasses.replace(turn, calls=(call,)))
+        calls: list[Call] = []
+        notes: list[Message] = []
+        names: list[str] = []
+        while True:
+            ids, parent, question = prompter.asked(turns, notes)
+            note = None if question is None else _shown(agent.context, trajectory.opening, turns, notes, turn.action)
+            message = turn.action if note is None else note
+            action = agent.renderer.action_ids(message)
+            call = Call(
+                prompt=ids, action=action, sampler_logp=np.zeros(len(action), np.float32), version=np.full(len(action), -1, np.int32),
+                sampling=sampling, finish_reason="stop", source="demonstration", parent=parent,
+            )  # fmt: skip
+            prompter.called(call, message)
+            calls.append(call)
+            if note is None or question is None:
+                break
+            notes.append(note)
+            names.append(question.name)
+        turns.append(dataclasses.replace(turn, calls=tuple(calls), notes=tuple(notes), info=with_names(turn.info, names)))
     return trajectory.replace(turns=tuple(turns))
+
+
+def _shown(
+    context: ContextManager, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], action: Message
+) -> Message | None:
+    if not isinstance(context, Demonstrable):
+        raise UserError(f"{type(context).__name__} asks for notes, and cannot say what demonstrations answer: give it a `shown` method")
+    return context.shown(opening, turns, notes, action)

@@ -49,6 +49,16 @@ def rows_of(trajectory: Trajectory) -> list[Row]:
     return [_row(chain) for chain in chains_of(trajectory)]
 
 
+def context_cost(trajectory: Trajectory) -> tuple[int, int]:
+    """(rows, recomputed): what the context manager's view of the history cost.
+
+    Recomputed are the tokens of all prompts that do not extend the call before them, the first prompt left out: an engine that
+    goes on from an episode's last call reads these anew. 1 row and 0 tokens where the context only grew.
+    """
+    chains = chains_of(trajectory)
+    return len(chains), sum(len(chain[0][1].prompt) for chain in chains[1:])
+
+
 def _row(chain: list[tuple[int, Call]]) -> Row:
     tokens = chain[-1][1].ids
     n = len(tokens)

@@ -28,6 +28,7 @@ from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Follower, Reporter
+from agentrl_jax.rows import context_cost
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
 from agentrl_jax.speaking import Agent
@@ -242,7 +243,7 @@ def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "dropped": group.dropped,
             "turns_played": group.played,
             "played": [
-                (float(t.total_reward), len(t.turns), len(t.calls[-1].ids) if t.calls else None, t.stop_reason, t.success)
+                (float(t.total_reward), len(t.turns), len(t.calls[-1].ids) if t.calls else None, t.stop_reason, t.success, context_cost(t))
                 for t in group.trajectories
             ],
         }
@@ -256,13 +257,16 @@ def describe_rollouts(facts: Sequence[dict[str, Any]]) -> dict[str, float]:
     played = [trajectory for group in facts for trajectory in group["played"]]
     if not played:
         return dropped
-    returns, turns, lengths, reasons, successes = zip(*played)
+    returns, turns, lengths, reasons, successes, costs = zip(*played)
+    rows, recomputed = np.mean(costs, axis=0).tolist()
     stopped = Counter(reasons)
     wins = [success for success in successes if success is not None]
     return {
         "rollout/return": float(np.mean(returns)),
         "rollout/turns": float(np.mean(turns)),
         "rollout/length": float(np.mean([length for length in lengths if length is not None] or [0])),
+        "rollout/rows": rows,
+        "rollout/recomputed": recomputed,
         **dropped,
         **{f"rollout/stopped/{reason}": stopped[reason] / len(played) for reason in get_args(StopReason)},
         **({"rollout/success": float(np.mean(wins))} if wins else {}),

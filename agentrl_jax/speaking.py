@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.context import Asking, ContextManager
+from agentrl_jax.context import Asking, ContextManager, Question
 from agentrl_jax.deadlines import within
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import DeadlineExceeded, UserError
@@ -35,16 +35,17 @@ class Limits:
     turns: int = 0  # of an episode
     tokens: int = 0  # that it may sample in an episode
     context: int = 0  # tokens of a prompt with its action
+    calls: int = 0  # of an episode, those that write notes included; the stop reason is "turns" here too
 
     def check(self) -> "Limits":
         """Raises UserError where a limit is negative."""
-        if min(self.turns, self.tokens, self.context) < 0:
+        if min(self.turns, self.calls, self.tokens, self.context) < 0:
             raise UserError(f"limits must be positive, or 0 for none, not {self}")
         return self
 
-    def reached(self, turns: int, tokens: int) -> StopReason | None:
+    def reached(self, turns: int, tokens: int, calls: int = 0) -> StopReason | None:
         """Why an episode that came so far ends here."""
-        if self.turns and turns >= self.turns:
+        if (self.turns and turns >= self.turns) or (self.calls and calls >= self.calls):
             return "turns"
         return "tokens" if self.tokens and tokens >= self.tokens else None
 
@@ -77,12 +78,19 @@ class Prompter:
 
     def __init__(self, agent: Agent, opening: Sequence[Message]) -> None:
         self._agent, self._opening = agent, opening
+        self._asking = agent.context if isinstance(agent.context, Asking) else None
         self._said: list[tuple[list[Message], Call]] = []  # all that was in view once a call was made, its own message last
         self._view: list[Message] = []
 
     def next(self, turns: Sequence[Turn], notes: Sequence[Message] = ()) -> tuple[Ids, Call | None]:
         """The prompt of the next action, and the call that it extends (or None)."""
         return self.prompt(self._agent.context.view(self._opening, turns, notes))
+
+    def asked(self, turns: Sequence[Turn], notes: Sequence[Message]) -> tuple[Ids, Call | None, Question | None]:
+        """The next prompt, the call that it extends (or None), and the question that it ends in (None: it is the action's)."""
+        ids, parent = self.next(turns, notes)
+        question = self._asking.ask(self._opening, turns, notes, len(ids)) if self._asking is not None else None
+        return (ids, parent, None) if question is None else (*self.prompt(question.messages), question)
 
     def prompt(self, messages: Sequence[Message]) -> tuple[Ids, Call | None]:
         """The prompt that ends in these messages, and the call that it extends (or None)."""
@@ -97,6 +105,11 @@ class Prompter:
     def called(self, call: Call, message: Message) -> None:
         """What the policy answered to the last prompt."""
         self._said.append(([*self._view, message], call))
+
+
+def with_names(info: Mapping[str, Any], notes: Sequence[str]) -> dict[str, Any]:
+    """A turn's info with a name for each of its calls, where some of them wrote notes."""
+    return {**info, "calls": [*notes, "action"]} if notes else dict(info)
 
 
 async def sampled(engine: Engine, ids: Ids, sampling: Sampling, key: Key, parent: Call | None, deadline: float, name: str) -> Call:
@@ -131,31 +144,29 @@ class Speaker:
         self.turns: list[Turn] = []
         self.stop: StopReason | None = None  # why it says nothing more; others may set it
         self._engine, self._key, self._deadline, self._watch = engine, key, deadline, watch
-        self._prompter, self._tokens = Prompter(agent, self.opening), 0
-        self._asking = agent.context if isinstance(agent.context, Asking) else None
+        self._prompter, self._tokens, self._said = Prompter(agent, self.opening), 0, 0  # tokens and calls so far
         self._recorded: deque[Call] = deque()  # said before by others, and not to be sampled again
         self._last: Call | None = None  # of its own
         self._calls: list[Call] = []  # of the turn at work
         self._notes: list[Message] = []
+        self._names: list[str] = []  # of the notes
 
     async def say(self) -> Message | None:
         """The next action, after what its context asks for; None where limits leave no room for it, which `stop` then says."""
-        self._calls, self._notes = [], []
+        self._calls, self._notes, self._names = [], [], []
         while True:
-            (ids, parent), question = self._prompter.next(self.turns, self._notes), None
-            if self._asking is not None:
-                question = self._asking.ask(self.opening, self.turns, self._notes, len(ids))
-                ids, parent = (ids, parent) if question is None else self._prompter.prompt(question.messages)
+            ids, parent, question = self._prompter.asked(self.turns, self._notes)
             call = self._recorded.popleft() if self._recorded else await self._sampled(ids, parent, question.budget if question else 0)
             if call is None:
                 return None
             message = self.agent.renderer.parse(call.action)
             self._prompter.called(call, message)
             self._calls.append(call)
-            self._tokens += len(call.action)
+            self._tokens, self._said = self._tokens + len(call.action), self._said + 1
             if question is None or question.ends(message):
                 return message
             self._notes.append(message)
+            self._names.append(question.name)
 
     def instead(self, message: Message, source: Source) -> None:
         """Another's action in place of what it has just said, which stays as a call and a note of the turn."""
@@ -172,6 +183,7 @@ class Speaker:
         """What the world answered to the action."""
         rewards = info.pop("rewards", {"task": reward})
         calls, notes = tuple(self._calls), tuple(self._notes)
+        info = with_names(info, self._names)
         self._take(Turn(calls, action, observation, reward, rewards, terminated, truncated, info, notes))
 
     async def recall(self, turns: Sequence[Turn]) -> None:
@@ -194,7 +206,7 @@ class Speaker:
     def _take(self, turn: Turn) -> None:
         self.turns.append(turn)
         over = "terminated" if turn.terminated else "truncated" if turn.truncated else None
-        self.stop = over or self.agent.limits.reached(len(self.turns), self._tokens)
+        self.stop = over or self.agent.limits.reached(len(self.turns), self._tokens, self._said)
 
     async def _sampled(self, ids: Ids, parent: Call | None, wanted: int) -> Call | None:
         """One call of at most `wanted` tokens (0: as the agent's sampling says), or None where there is no room for it."""
@@ -203,8 +215,9 @@ class Speaker:
             self._last = None
         sampling, turn = self.agent.sampling, len(self.turns)
         budget = self.agent.limits.budget(wanted or sampling.budget, self._tokens, len(ids))
-        if budget < 1:
-            self.stop = self.agent.limits.reached(turn, self._tokens) or "context"
+        reached = self.agent.limits.reached(turn, self._tokens, self._said)
+        if reached or budget < 1:
+            self.stop = reached or "context"
             return None
         sampling = sampling if budget == sampling.budget else dataclasses.replace(sampling, budget=budget)
         key = (*self._key, self.seat, turn, *([len(self._calls)] if self._calls else []))

@@ -19,6 +19,7 @@
 | `stopped` | True: the agent itself ended the episode in this turn | False |
 | `full_score` | the largest sum of rewards that the task has | an error |
 | `weight` | the turn's weight in the loss, from outside | an error |
+| `instruction` | the number of the instruction that the episode was played under, see `contexts.population` | nobody asks |
 | `calls` | a name for each call of the turn: "action", "thought", "answer", "summary", ... | "action" for each |
 
 `trajectory.success` is the outcome, `turn.rewards` holds the named parts of `turn.reward`.

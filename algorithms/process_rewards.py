@@ -128,7 +128,7 @@ class JudgedTurns:
 
 @dataclass
 class Compactness:
-    """-amount on every turn that holds more than one thinking unit, 0 where each holds one (MinD, arXiv 2505.19788).
+    """-amount on every turn of which some text, note or action, holds more than one thinking unit, else 0 (MinD, arXiv 2505.19788).
 
     A unit begins with the text and with every marker in it ("Wait", "Alternatively", ...). This test, the markers and the
     amount are the caller's: the paper's are not known.
@@ -139,8 +139,8 @@ class Compactness:
 
     def __call__(self, group: Group, step: int) -> Group:
         def penalised(turn: Turn) -> Turn:
-            text = turn.action.text.strip()
-            again = sum(text.count(marker) - text.startswith(marker) for marker in self.markers)
-            return with_part(turn, "compactness", -self.amount) if again > 0 else turn
+            texts = [message.text.strip() for message in (*turn.notes, turn.action)]
+            again = any(text.count(marker) > text.startswith(marker) for text in texts for marker in self.markers)
+            return with_part(turn, "compactness", -self.amount) if again else turn
 
         return each(group, lambda trajectory: with_turns(trajectory, penalised))

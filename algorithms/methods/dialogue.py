@@ -41,8 +41,8 @@ def self_correcting(
 def mind(compactness: float, markers: Sequence[str], format_penalty: float, **settings: Any) -> PolicyGradientConfig:
     """MinD (arXiv 2505.19788): GRPO on format, accuracy and compactness (a turn that holds several thinking units is penalised).
 
-    The weights, and the test for several units, are not published: none has a default here. Its decomposed turns are a context
-    manager's business.
+    The weights, and the test for several units, are not published: none has a default here. Its units are calls of
+    the context manager `contexts.asking.Decomposed`.
     """
     filled: dict[str, Any] = {
         "advantage": group_normalized, "aggregation": token_mean, "surrogate": PPO(),

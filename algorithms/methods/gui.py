@@ -28,8 +28,8 @@ def dart(
     cropped to 8 with a success and a failure, the newest stored success in an all-failed group, the two newest versions of the
     weights. Its script takes the sequence's ratio (GSPO) with these widths, else PPO with dual clip 10. The cut to the 80 % of
     steps with most entropy is the paper's; in the released code it is commented out (`entropy_share` 1). The number of rollouts
-    that follows success (the strategy `Adaptive`), the context of the last 5 images and the four modules are no part of the
-    update.
+    that follows success (the strategy `Adaptive`), the context (`LastImages(5, inner=LastMessages(35, opening=True))`) and the
+    four modules are no part of the update.
     """
     filled: dict[str, Any] = {
         "advantage": TurnKeyed(episode_return, group_of_turn, std=True, keep_alone=True), "aggregation": step_mean,

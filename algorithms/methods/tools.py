@@ -115,8 +115,8 @@ def supo(**settings: Any) -> PolicyGradientConfig:
     """SUPO (arXiv 2510.06727): one return per rollout, however many contexts it was split into; overlong rollouts count and are
     masked.
 
-    Clip .2 and .28, token mean, no KL nor entropy, rate 1e-6. Statistics of this library never depend on rows, so what is left to a
-    context manager is when to summarise.
+    Clip .2 and .28, token mean, no KL nor entropy, rate 1e-6. Statistics of this library never depend on rows, so the summaries are the
+    business of a context manager alone: `contexts.asking.Summarize`.
     """
     filled: dict[str, Any] = {
         "advantage": group_normalized, "aggregation": token_mean, "surrogate": PPO(0.2, 0.28), "mask": without_overlong,
@@ -139,7 +139,7 @@ def webagent_r1(**settings: Any) -> PolicyGradientConfig:
 
 
 def inspo(**settings: Any) -> PolicyGradientConfig:
-    """INSPO (arXiv 2512.01945): GRPO within the group of a question and an instruction; the population of instructions is a context's.
+    """INSPO (arXiv 2512.01945): GRPO within the group of a question and an instruction; the population is `contexts.instructed`'s.
 
     Nothing of the update is its own: with one instruction it is GRPO.
     """

@@ -48,6 +48,8 @@ class Chain(Probe):
     `progress` a part of that name pays the share of the chain that each turn gained or lost. The horizon is twice the length
     unless given. Text that is no letter of the world is refused and costs a turn. With `plans` each text is planned first: every other
     one, from the first on, is a plan, which is answered by an empty line and changes nothing (the horizon is then twice as long).
+    With `recall` so many last states show no digit of their own but name an early place, as "9=1": the digit of place 1 (then 2,
+    3, ...) is asked for again.
 
     `info` says `legal`, `anchor` and `distance` (right letters still needed).
     """
@@ -64,6 +66,7 @@ class Chain(Probe):
         horizon: int | None = None,
         progress: bool = False,
         plans: bool = False,
+        recall: int = 0,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
@@ -74,19 +77,29 @@ class Chain(Probe):
         self.wrong = wrong
         self.progress, self.plans = flag("progress", progress), flag("plans", plans)
         self.horizon = whole("horizon", 2 * length * (1 + plans) if horizon is None else horizon, 1, 10_000)
+        self.recall = whole("recall", recall, 0, (length - 1) // 2)
         if progress:
             self.full_score, self.reward_bounds = 2.0, (-1.0, 2.0)
         self.rules = (
             f"Come to the end of a chain of {length} places. You see the place and a digit, as 3:7.\n"
             f"Write one of the letters {self.letters}: the one whose number, counted from 0, is the digit mod {letters}."
         )
+        if recall:
+            self.rules += "\nAt the end you see 9=1: write the letter of place 1 again."
         self.digits: tuple[int, ...] = (0,) * length
         self.place = 0
         self.plan = ""  # that was written and is not acted on yet
 
     @property
     def right_letter(self) -> str:
-        return self.letters[self.digits[self.place] % len(self.letters)]
+        place = self.place if self.recalled is None else self.recalled
+        return self.letters[self.digits[place] % len(self.letters)]
+
+    @property
+    def recalled(self) -> int | None:
+        """The early place that the state asks for, if it does."""
+        number = self.place - (self.length - self.recall)
+        return 1 + number if 0 <= number < self.recall else None
 
     def _draw(self) -> None:
         self.digits = tuple(map(int, self.np_random.integers(10, size=self.length)))
@@ -95,7 +108,9 @@ class Chain(Probe):
         self.place, self.plan = 0, ""
 
     def _question(self) -> str:
-        return "end" if self.place == self.length else f"{self.place}:{self.digits[self.place]}"
+        if self.place == self.length:
+            return "end"
+        return f"{self.place}:{self.digits[self.place]}" if self.recalled is None else f"{self.place}={self.recalled}"
 
     def _reply(self, text: str) -> Reply:
         before, legal = self.place, len(text) == 1 and text in self.letters

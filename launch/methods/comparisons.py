@@ -64,6 +64,7 @@ COMPARISONS = (
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              measure=area("rollout/success")),
+    variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off."),
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
@@ -76,6 +77,7 @@ COMPARISONS = (
     variants(
         "self_play", "kuhn_mars", "MARS, arXiv 2510.15414", "Self-play is harder to exploit than training against a fixed opponent.",
         measure=exploitability, higher_is_better=False,
+    ),
     variants(
         "bfs_prover", "prover_bfs", "BFS-Prover-V2, arXiv 2509.06493",
         "Tree search plus expert iteration solves more held-out theorems each round.", measure=area("theorems/solved"),

@@ -129,6 +129,12 @@ def test_rewards_are_those_of_the_table(reward: Reward, trajectory: Trajectory, 
     assert paid(reward, trajectory) == pytest.approx(expected, abs=1e-12)
 
 
+def test_a_note_that_holds_two_units_is_not_compact():
+    (turn, other) = episode(0, 1, text="4").turns
+    noted = dataclasses.replace(turn, notes=(assistant("Is it 3? Wait, no."),))
+    assert paid(Compactness(0.5, ("Wait",)), episode(0, 1).replace(turns=(noted, other))) == [-0.5, 1]
+
+
 def test_a_tool_is_paid_for_less_and_less():
     trajectory = episode(*[0] * 20, tool_calls=[1] * 20)
     schedule = ToolUse(Cosine(1.0, 0.0, 200))

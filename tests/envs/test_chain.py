@@ -67,6 +67,20 @@ def test_a_plan_changes_nothing_and_the_follower_mostly_keeps_to_it():
     assert 0.88 < kept < 0.97 and env.horizon == 240  # 90 %, and a quarter of the others
 
 
+def test_the_last_places_may_ask_for_early_digits():
+    """Of places 0 5 7 2 2 2 the last two ask for those of places 1 and 2, whatever digits were drawn for them."""
+    t = by_hand(world((0, 5, 7, 2, 2, 2), recall=2), "a", "b", "d", "c", "c", "b", "c", "d")
+    assert answers(t) == ["1:5\n", "2:7\n", "3:2\n", "4=1\n", "4=1\n", "5=2\n", "5=2\n", "end\n"]
+    assert t.success is True and facts(t, "distance") == [5, 4, 3, 2, 2, 1, 1, 0]
+
+
+def test_without_recall_it_is_the_same_world():
+    one, other = (played(env, "mixture", 3) for env in (world(), world(recall=0)))
+    assert one.messages == other.messages and rewards(one) == rewards(other)
+    with pytest.raises(UserError, match="recall must be a whole number from 0 to 1"):
+        make("agentrl/Chain-v0", {"length": 4, "recall": 2})
+
+
 @pytest.mark.parametrize(("letters", "right"), [(2, "abababababab"), (4, "abcdabcdab"), (10, "abcdefghij")])
 def test_the_letter_is_the_digit_mod_the_letters(letters, right):
     env = world(tuple(range(10)), letters=letters)
