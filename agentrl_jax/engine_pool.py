@@ -4,6 +4,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
 import jax
@@ -32,11 +33,25 @@ def make_engine(policy: Policy, config: EngineConfig, params: Params, text: Call
     return EnginePool([LocalEngine(policy, one, params, text=text) for one in configs])
 
 
+@runtime_checkable
+class Member(Engine, Protocol):
+    """An engine that says which weights it samples with."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+    @property
+    def busy(self) -> float: ...
+
+
 class EnginePool:
     """Implements `Engine`. A call goes to the engine that holds its parent; a new episode to the emptiest of those with the newest
     weights. So no token of an episode is older than what was published when it began, however long the swap takes."""
 
-    def __init__(self, engines: Sequence[LocalEngine]) -> None:
+    def __init__(self, engines: Sequence[Member]) -> None:
         self._engines = list(engines)
         self._home: WeakKeyDictionary[Call, int] = WeakKeyDictionary()
         self._held: list[WeakSet[Call]] = [WeakSet() for _ in engines]  # the last calls of episodes whose world thinks

@@ -85,7 +85,7 @@ class LocalEngine:
         self._places = Places(parts, c.rows // parts, parked // parts)
         self._spans = [c.positions // 2**i for i in reversed(range(c.spans))]
         self._counts = {"prefill_tokens": 0, "fed_tokens": 0, "sampled_tokens": 0, "prefills": 0, "bursts": 0}
-        self.busy = 0.0  # seconds that its programs ran
+        self.busy: float = 0.0  # seconds that its programs ran
         self._queue: deque[Request] = deque()
         self._moves: list[Move] = []
         self._news = threading.Condition()

@@ -134,7 +134,7 @@ class StreamFeed:
             flights = runtime.run(stream.take(step))
         groups = [self._used(flight, step) for flight in flights]
         for told in runtime.hosts.gather("groups used", [facts_of(f, self._task(f.number)) for f in flights]):
-            for task, *facts in told:
+            for task, facts in told:
                 self._ledger.use(task, facts)
         age = max(step - flight.version for flight in flights)
         self._metrics = {
@@ -180,10 +180,10 @@ def tasks_of(rollouts: Rollouts, experiment: Experiment, step: int) -> list[Task
     return [environment.task(seed, group=step * rollouts.tasks + i) for i, seed in enumerate(seeds)]
 
 
-def facts_of(flight: Flight, task: int) -> list[float]:
+def facts_of(flight: Flight, task: int) -> tuple[int, list[float]]:
     """The task with its facts for the ledger."""
     members = flight.group.trajectories if flight.group else ()
-    return [task, 1.0, float(len(members)), float(sum(len(t.turns) for t in members)), flight.ended - flight.began]
+    return task, [1.0, float(len(members)), float(sum(len(t.turns) for t in members)), float(flight.ended - flight.began)]
 
 
 def _spelled(stream: Stream) -> str:

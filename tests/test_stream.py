@@ -84,7 +84,7 @@ def test_every_task_is_used_once_and_never_too_old_however_long_it_takes(
     loop.close()
     assert sorted(number for number, _, _ in used) == list(range(count * steps))
     assert all(0 <= step - version <= staleness for _, version, step in used)
-    assert fence == 0 or not open_at_fence[0] and not any(open_at_fence[1::2])
+    assert fence == 0 or (not open_at_fence[0] and not any(open_at_fence[1::2]))
 
 
 def test_slow_tasks_are_overtaken_and_still_used():
