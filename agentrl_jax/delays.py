@@ -43,7 +43,7 @@ class Delayed:
             self._turns[world] = arguments["seed"], 0
         if op == "close":
             self._turns.pop(world, None)
-        if op != "step":
+        if op != "step" or not self._delay.seconds:
             return answer
         seed, turn = self._turns[world]
         self._turns[world] = seed, turn + 1

@@ -25,7 +25,8 @@ def benches() -> dict[str, Any]:
     from agentrl_jax.launch.benches.update import Update
 
     return {
-        "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "async": Asynchronous, "cost": Cost, "scaling": Scaling,
+        "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "async": Asynchronous, "cost": Cost,
+        "scaling": Scaling,
         "methods": Methods,
     }  # fmt: skip
 

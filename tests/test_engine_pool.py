@@ -59,7 +59,7 @@ def pool() -> Iterator[EnginePool]:
 def test_the_tokens_are_those_of_one_engine_wherever_calls_go(pool: EnginePool):
     one = start(spans=1)
     try:
-        alone = [tokens([c for c in Conversation(one, seed, settings_of).play(4)]) for seed in range(6)]
+        alone = [tokens(Conversation(one, seed, settings_of).play(4)) for seed in range(6)]
     finally:
         one.close()
     crowd = [Conversation(pool, seed, settings_of) for seed in range(6)]

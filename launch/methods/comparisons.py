@@ -6,13 +6,27 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
-from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, seconds_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
     "rl.source.tasks": "16", "rl.algorithm.optimizer.learning_rate": "3e-4", "evaluation.episodes": "256",
 }  # fmt: skip
+
+ASYNC = "configs/chain_async.py"
+
+
+def stale(staleness: int) -> Comparison:
+    """Truncated weights against none, both streaming as far ahead as they may: with worlds that answer at once."""
+    settings = {
+        "rl.source.staleness": str(staleness), "environment.delay.seconds": "0", "rl.algorithm.optimizer.learning_rate": "3e-3",
+        "rl.steps": "30",
+    }  # fmt: skip
+    return Comparison(
+        f"stale_{staleness}", "DART, arXiv 2509.23866", f"Truncated weights keep training steady at staleness {staleness}.",
+        Side(f"{ASYNC}:plain", settings), Side(ASYNC, settings), measure=area("rollout/success"),
+    )  # fmt: skip
 
 
 def variants(name: str, config: str, paper: str, claim: str, **more: Any) -> Comparison:
@@ -64,4 +78,7 @@ COMPARISONS = (
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
+    variants("async_time", "chain_async", "DART, arXiv 2509.23866", "With worlds that take .1 s a turn, streaming is there sooner.",
+             measure=seconds_until("rollout/success", 0.95), higher_is_better=False),
+    stale(1), stale(2), stale(4),
 )  # fmt: skip

@@ -25,6 +25,19 @@ def within(metric: str, low: float, high: float, start: int = 3) -> Measure:
     return Measure(f"share of steps with {metric} at {low:g} to {high:g} of its start", of)
 
 
+def seconds_until(metric: str, level: float, window: int = 3) -> Measure:
+    """The wall time of the last phase, but for its first step, which compiles, until a mean of `window` steps reaches a level."""
+
+    def of(run_dir: Path) -> float:
+        values, seconds = np.asarray(values_of(run_dir, metric)), np.cumsum(values_of(run_dir, "time/seconds"))
+        means = np.convolve(values, np.ones(window) / window, "valid")
+        reached = np.flatnonzero(means >= level)
+        last = int(reached[0]) + window - 1 if len(reached) else len(seconds) - 1
+        return float(seconds[last] - seconds[0])
+
+    return Measure(f"seconds until {metric} is {level:g} over {window} steps, or all", of)
+
+
 def _distinct(run_dir: Path) -> float:
     shares = []
     for trajectory in evaluated(run_dir):
