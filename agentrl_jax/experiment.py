@@ -14,6 +14,7 @@ from agentrl_jax.algorithm import AlgorithmConfig
 from agentrl_jax.context import ContextManager
 from agentrl_jax.data import DemonstrationFeed
 from agentrl_jax.deadlines import Deadlines
+from agentrl_jax.delays import Delay
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.local_engine import EngineConfig
@@ -24,6 +25,7 @@ from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.speaking import Limits
 from agentrl_jax.strategies import Independent, Joining, Remembering
 from agentrl_jax.trajectories import Group
+from agentrl_jax.virtual_clock import VirtualClock
 from agentrl_jax.workers import Task
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class EnvironmentConfig:
     memory_mb: int = 0  # that a worker process may address; 0: no bound
     reply_mb: int = 64  # the longest answer of a world
     cluster: ClusterConfig = field(default_factory=ClusterConfig)  # worker processes on the nodes of a Ray cluster; off unless set
+    delay: Delay = field(default_factory=Delay)  # that its answers take more, for experiments with slow worlds; off unless set
     retries: int = 2  # fresh worlds for an episode whose world failed
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -90,6 +93,15 @@ class Feed(Protocol):
     def state(self) -> Any: ...
 
     def load(self, state: Any) -> None: ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A feed with metrics of its own."""
+
+    def metrics(self) -> dict[str, float]:
+        """Of the last step."""
+        ...
 
 
 @runtime_checkable
@@ -148,6 +160,15 @@ class Rollouts:
     rounds: int = 1  # ... at most so often: DAPO's dynamic sampling (arXiv 2503.14476)
     on_policy: bool = field(default=True, init=False)
 
+    def drawn(self, seed: int, step: int, rank: int = 0) -> tuple[list[int], list[int]]:
+        """The seeds of a step's worlds, and which of a fixed number they are, if there is one."""
+        seeds = [seed_of(seed, 2, *_ranked(step, rank), i) for i in range(self.tasks)]
+        if not self.worlds:
+            return seeds, []
+        rng = np.random.default_rng(seeds)
+        which = self.order.choose(self.worlds, self.tasks, rng) if self.order else rng.integers(self.worlds, size=self.tasks).tolist()
+        return [seed_of(seed, 2, world) for world in which], which
+
     def open(self, run: "Run") -> Feed:
         if min(self.tasks, self.rounds) < 1 or (self.order and not self.worlds) or (self.keep is None and self.rounds > 1):
             raise UserError("rollouts need tasks and rounds >= 1, an order only with worlds, and further rounds only with a filter")
@@ -193,15 +214,9 @@ class RolloutFeed:
     def _played(self, step: int, rank: int) -> list[Group]:
         """One round of worlds."""
         c, hosts, seed, environment = self._config, self._runtime.hosts, self._experiment.seed, self._experiment.environment
-        which = (2, step) if rank == 0 else (2, step, rank)
-        seeds = [seed_of(seed, *which, i) for i in range(c.tasks)]
-        drawn: list[int] = []
-        if c.worlds:
-            rng = np.random.default_rng(seeds)
-            drawn = c.order.choose(c.worlds, c.tasks, rng) if c.order else rng.integers(c.worlds, size=c.tasks).tolist()
-            seeds = [seed_of(seed, 2, world) for world in drawn]
+        seeds, drawn = c.drawn(seed, step, rank)
         tasks = [environment.task(seed, group=i) for i, seed in enumerate(seeds)]
-        groups = self._runtime.collect(c.strategy, tasks, (seed, step) if rank == 0 else (seed, step, rank))
+        groups = self._runtime.collect(c.strategy, tasks, (seed, *_ranked(step, rank)))
         if isinstance(c.strategy, Remembering):
             c.strategy.learn(hosts.gather("what the strategy learns", c.strategy.tell(groups)))
         if c.order:
@@ -219,6 +234,11 @@ class RolloutFeed:
     def load(self, state: Any) -> None:
         for name, saved in (state or {}).items():
             getattr(self._config, name).load(saved)
+
+
+def _ranked(step: int, rank: int) -> tuple[int, ...]:
+    """A step's part of a key; its later rounds have one of their own."""
+    return (step, rank) if rank else (step,)
 
 
 @dataclass
@@ -290,6 +310,7 @@ class Experiment:
     mesh: MeshConfig = field(default_factory=MeshConfig)
     seed: int = 0
     record_groups: int = 2  # groups a step that go into trajectories.jsonl
+    clock: VirtualClock | None = None  # time is declared and not measured, so that an asynchronous run can be repeated
 
     @property
     def phases(self) -> dict[str, Phase]:

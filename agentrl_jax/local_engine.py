@@ -40,6 +40,7 @@ class EngineConfig:
     finish_first: bool = False  # new weights wait until the calls at work have ended
     mesh: MeshConfig = field(default_factory=lambda: MeshConfig(data=1))  # `data` splits rows; `tensor` and `expert` weights
     first_device: int = 0  # of this process's
+    engines: int = 1  # that work as one, each with all of the above on devices of its own; their weights are swapped one by one
 
     def devices(self) -> Mesh:
         """The engine's mesh. Raises UserError where this process has too few devices."""
@@ -60,6 +61,8 @@ def check(config: EngineConfig, parts: int) -> None:
     c = config
     if min(c.rows, c.chunk, c.burst, c.spans) < 1 or min(c.parked, c.alternatives) < 0 or c.positions < 2 ** (c.spans - 1):
         raise UserError(f"an engine needs rows, chunk, burst, spans >= 1 and positions >= 2^(spans-1): {c}")
+    if c.engines != 1:
+        raise UserError(f"config.engine.engines must be at least 1, not {c.engines}")
     if c.longest < c.burst:
         raise UserError(f"an engine's longest decode program cannot be shorter than its burst: {c.longest} < {c.burst}")
     if c.rows % parts or c.parked % parts:
@@ -82,7 +85,7 @@ class LocalEngine:
         self._places = Places(parts, c.rows // parts, parked // parts)
         self._spans = [c.positions // 2**i for i in reversed(range(c.spans))]
         self._counts = {"prefill_tokens": 0, "fed_tokens": 0, "sampled_tokens": 0, "prefills": 0, "bursts": 0}
-        self.busy = 0.0  # seconds that its programs ran
+        self.busy: float = 0.0  # seconds that its programs ran
         self._queue: deque[Request] = deque()
         self._moves: list[Move] = []
         self._news = threading.Condition()
@@ -99,6 +102,11 @@ class LocalEngine:
     @property
     def places(self) -> int:
         return self.config.rows + self.config.parked
+
+    @property
+    def version(self) -> int:
+        """Of the weights that it samples with."""
+        return self._version
 
     @property
     def counts(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from agentrl_jax import curves
 from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.compilations import compilations
 from agentrl_jax.errors import Interrupted, UserError
-from agentrl_jax.experiment import Experiment, Phase
+from agentrl_jax.experiment import Experiment, Phase, Telling
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.policy import Params
@@ -110,6 +110,7 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
             metrics |= totals([one["failures"] for one in said])
             recorded = len(run.hosts.mine(range(run.experiment.record_groups)))
             run.reporter.trajectories(name, step, groups[:recorded])
+        metrics |= feed.metrics() if isinstance(feed, Telling) else {}
         metrics |= {"time/collect": collected - began, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compilations() - compiled
         pending = step, metrics, time.monotonic() - began

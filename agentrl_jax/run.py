@@ -1,5 +1,7 @@
 """`Run`: an experiment made real in its folder: demonstrations, tokenizer, policy, engine, workers."""
 
+import asyncio
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,14 +19,15 @@ from transformers import AutoTokenizer
 from agentrl_jax import configfile, data, journal
 from agentrl_jax.actors import Actors
 from agentrl_jax.checkpoint import load_params
+from agentrl_jax.delays import Delayed
 from agentrl_jax.engine import Engine
+from agentrl_jax.engine_pool import make_engine
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import flatten, play_all
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
 from agentrl_jax.fitting import fitted, need_of
 from agentrl_jax.hosts import Hosts
-from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Follower, Reporter
@@ -55,10 +58,12 @@ def make_workers(environment: EnvironmentConfig) -> Workers:
         raise UserError(f"{where}.cluster is for worker processes: set workers to at least 1 and threads to False")
     largest, memory = e.reply_mb * 2**20, e.memory_mb * 2**20
     if e.cluster.actors:
-        return Actors(e.cluster, e.workers, e.interpreter, memory, largest)
-    if e.threads:
-        return Threads(e.workers, largest)
-    return Processes(e.workers, e.interpreter, memory, largest) if e.workers else InProcess(largest)
+        pool: Workers = Actors(e.cluster, e.workers, e.interpreter, memory, largest)
+    elif e.threads:
+        pool = Threads(e.workers, largest)
+    else:
+        pool = Processes(e.workers, e.interpreter, memory, largest) if e.workers else InProcess(largest)
+    return Delayed(pool, e.delay) if e.delay.seconds else pool
 
 
 def make_runtime(
@@ -67,9 +72,10 @@ def make_runtime(
     agents: Mapping[str, Agent] | None = None,
     say: Callable[[str], None] | None = None,
     hosts: Hosts | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> Runtime:
     """A runtime with the config's workers, retries and deadlines."""
-    return Runtime(engines or {}, agents or {}, make_workers(environment), environment.retries, environment.deadlines, say, hosts)
+    return Runtime(engines or {}, agents or {}, make_workers(environment), environment.retries, environment.deadlines, say, hosts, loop)
 
 
 class Run:
@@ -87,7 +93,10 @@ class Run:
                 raise UserError(f"{run_dir} is not there for process {self.hosts.index}: name a folder that all processes share")
             configfile.claim(run_dir, experiment)
         self.reporter = Reporter(run_dir, quiet) if self.hosts.leads else Follower(run_dir, quiet, self.hosts.index)
-        self.runtime = make_runtime(experiment.environment, say=self.reporter.warn, hosts=self.hosts)
+        clock = experiment.clock
+        self.beside = contextlib.ExitStack()  # what sources keep open
+        loop = clock.loop() if clock else None
+        self.runtime = make_runtime(experiment.environment, say=self.reporter.warn, hosts=self.hosts, loop=loop)
         try:
             with self.hosts.leader_first("demonstrations"):
                 self.demonstrations = self._find_demonstrations()
@@ -97,7 +106,8 @@ class Run:
             self.mesh = self._make_mesh()
             self.params: Params = experiment.policy.start(self.policy, jax.random.key(experiment.seed), self.mesh)
             text = self.tokenizer.decode
-            self.runtime.add("policy", self.agent, LocalEngine(self.policy, experiment.engine, self.params, text=text))
+            engine = make_engine(self.policy, experiment.engine, self.params, text)
+            self.runtime.add("policy", self.agent, clock.paced(engine, self.runtime.run) if clock else engine)
         except BaseException:
             self.close()
             raise
@@ -114,6 +124,8 @@ class Run:
                     f"config.{where}: {type(self.world).__name__} has no player {player!r}, only {', '.join(self.world.players)}"
                 )
         experiment.environment.deadlines.check()
+        if experiment.clock and experiment.environment.workers:
+            raise UserError("config.clock needs worlds of this process: set environment.workers to 0")
         make_workers(experiment.environment)
         experiment.agent.limits.check()
         experiment.policy.build(1)
@@ -195,6 +207,7 @@ class Run:
 
     def close(self) -> None:
         self.runtime.close()
+        self.beside.close()
         self.reporter.close()
         self.world.close()
 

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -21,6 +21,7 @@ from agentrl_jax.failures import Failures
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.matches import play_match
 from agentrl_jax.policy import Params
+from agentrl_jax.service import Service
 from agentrl_jax.speaking import Agent, Speaker, Watch, sampled, unwatched
 from agentrl_jax.trajectories import Call, Episode, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
@@ -66,6 +67,7 @@ class Runtime:
         deadlines: Deadlines | None = None,
         say: Callable[[str], None] | None = None,
         hosts: Hosts | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         """`say` is told who has waited for long and what went wrong for the first time; without it nobody watches.
 
@@ -77,14 +79,16 @@ class Runtime:
         self.failures = Failures(say)
         self._told: tuple[After, ...] = ()
         self._workers = workers
-        self._loop = asyncio.new_event_loop()
+        self.loop = loop or asyncio.new_event_loop()
+        self._service: Service | None = None
+        self.versions: dict[str, int] = {}  # that were published last, by engine
         self._places = {name: asyncio.Semaphore(engine.places) for name, engine in self.engines.items()}
         self._scripted_places = asyncio.Semaphore(256)
         self._seating = asyncio.Lock()
         self.followers: list[Callable[[Params, int, str], None]] = []  # told of all weights that are published, and for which engine
         self._watchdog: Watchdog | None = None
         try:
-            _finish(self._loop, workers.start())
+            _finish(self.loop, workers.start())
         except BaseException:
             self.close()
             raise
@@ -109,7 +113,19 @@ class Runtime:
         async def wait() -> T:
             return await work
 
-        return _finish(self._loop, wait())
+        return _finish(self.loop, wait()) if self._service is None else self._service.run(wait(), self.deadlines.hosts)
+
+    def serve(self) -> None:
+        """From now on the event loop runs in a thread of its own, so that episodes go on between calls."""
+        self._service = self._service or Service(self.loop)
+
+    def soon(self, act: Callable[..., Any], *arguments: Any) -> None:
+        """Have the event loop call something; from any thread."""
+        self.loop.call_soon_threadsafe(act, *arguments)
+
+    def at(self, who: str, what: Callable[[], str]) -> AbstractContextManager[None]:
+        """Around a piece of work of a module of the run, so that the watchdog can name it."""
+        return nullcontext() if self._watchdog is None else self._watchdog.work(who, what)
 
     def collect(self, strategy: Strategy, tasks: Sequence[Task], key: Key, hosts: Hosts | None = None) -> list[Group]:
         """The groups of this process's tasks, played side by side, in their order; `key` is (run, step).
@@ -118,11 +134,12 @@ class Runtime:
         """
         mine = (hosts or self.hosts).mine(list(enumerate(tasks)))
 
-        async def group(task: Task, i: int) -> Group:
-            _GROUP.set(_Group())
-            return await strategy.collect(task, self, (*key, i))
+        return self.run(_together([self.group(strategy, task, (*key, i)) for i, task in mine]))
 
-        return self.run(_together([group(task, i) for i, task in mine]))
+    async def group(self, strategy: Strategy, task: Task, key: Key) -> Group:
+        """One task's group; `key` is (run, step, task). To be awaited in an asyncio task of its own."""
+        _GROUP.set(_Group())
+        return await strategy.collect(task, self, key)
 
     async def episode(
         self,
@@ -235,6 +252,7 @@ class Runtime:
 
     def publish(self, params: Params, version: int, engine: str = "policy") -> None:
         self.engines[engine].publish(params, version)
+        self.versions[engine] = version
         for follow in self.followers:
             follow(params, version, engine)
 
@@ -242,12 +260,15 @@ class Runtime:
         """Stop engines and workers; leaves no process behind."""
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._service is not None and not self._service.close():
+            return  # a world in this process hangs, and with it the loop; both end with the process
+        self._service = None
         for engine in self.engines.values():
             engine.close()
-        if not self._loop.is_closed():
-            _finish(self._loop, self._stop(asyncio.all_tasks(self._loop)))
-            _finish(self._loop, self._loop.shutdown_asyncgens())
-            self._loop.close()
+        if not self.loop.is_closed():
+            _finish(self.loop, self._stop(asyncio.all_tasks(self.loop)))
+            _finish(self.loop, self.loop.shutdown_asyncgens())
+            self.loop.close()
 
     async def _stop(self, unfinished: set[asyncio.Task[Any]]) -> None:
         """Stop the workers; after an error or a second Ctrl-C there may be episodes left in the middle."""

@@ -7,6 +7,8 @@ from types import TracebackType
 
 from agentrl_jax.workers import Task
 
+NOBODY = Task("", 0)
+
 
 class Wait:
     """One wait, for as long as the `with` block runs. What it says is put into words only when it is told."""
@@ -30,6 +32,19 @@ class Wait:
         return f"{name} sample {self.sample} turn {self.turn} waits {time.monotonic() - self.since:.0f} s for {self.target()}"
 
 
+class Work(Wait):
+    """A piece of work of one of the run's modules."""
+
+    __slots__ = ("who",)
+
+    def __init__(self, waits: "dict[int, Wait]", who: str, target: Callable[[], str], patience: float) -> None:
+        super().__init__(waits, NOBODY, 0, 0, target, patience)
+        self.who = who
+
+    def __str__(self) -> str:
+        return f"{self.who} has been at {self.target()} for {time.monotonic() - self.since:.0f} s"
+
+
 class Watchdog:
     """Tells `say` of every wait that is older than `patience` seconds, and again whenever its age has doubled.
 
@@ -47,6 +62,10 @@ class Watchdog:
     def wait(self, task: Task, sample: int, turn: int, target: Callable[[], str]) -> Wait:
         """A context manager around one wait; `target` says in words for what, if asked."""
         return Wait(self._waits, task, sample, turn, target, self._patience)
+
+    def work(self, who: str, target: Callable[[], str]) -> Work:
+        """A context manager around what a module is at."""
+        return Work(self._waits, who, target, self._patience)
 
     def look(self) -> None:
         """Tell of the waits that are due now."""

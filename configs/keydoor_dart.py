@@ -3,8 +3,9 @@ groups.
 
 Released: w = min(exp(old - rollout), 1), GSPO or PPO with clip .1 and .28, dual clip 10, KL .1, groups cropped to 8 with a success
 and a failure, the newest stored success in an all-failed group, two versions of the weights, steps of the 80 % highest entropy (in
-the code commented out). Here the engine gets new weights every 4th step. Four asynchronous modules and the number of rollouts that
-follows success are no part of this config.
+the code commented out). Its four modules are all here (docs/asynchrony.md): worlds, rollouts, the index of what was played
+and the trainer, none waiting for another, with samples at most 2 versions old. On several devices `--config.engine.engines=2`
+makes a pool whose weights are swapped one by one. The number of rollouts that follows success is no part of this config.
 
 Expected effect: learning from stale samples is steadier than without the weights (`:base`).
 
@@ -14,12 +15,11 @@ agentrl-train --config=configs/keydoor_dart.py[:base]
 from agentrl_jax.algorithms.methods.gui import dart
 from agentrl_jax.configs.small import KEY_DOOR, pick, rates, rollouts, small
 from agentrl_jax.experiment import Experiment
+from agentrl_jax.streaming import Streaming
 
 
 def get_config(variant: str = "method") -> Experiment:
     settings = rates(KEY_DOOR)
     algorithm = pick(variant, "keydoor_dart", method=dart(**settings), base=dart(trust=float("inf"), **settings))
-    config = small("keydoor-dart", KEY_DOOR, algorithm, rollouts(worlds=16), steps=40, label="DART")
-    assert config.rl
-    config.rl.publish_every = 4
-    return config
+    streaming = Streaming(rollouts(worlds=16), staleness=2)
+    return small("keydoor-dart", KEY_DOOR, algorithm, streaming, steps=40, label="DART", record_groups=16)

@@ -1,4 +1,4 @@
-"""Measure: agentrl-bench sampling|agentic|update|latency|cost|scaling|methods [--flags]; prints one JSON line.
+"""Measure: agentrl-bench sampling|agentic|update|latency|async|cost|scaling|methods [--flags]; prints one JSON line.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
@@ -16,6 +16,7 @@ from agentrl_jax.launch import command
 def benches() -> dict[str, Any]:
     """Each is a dataclass of its flags with a method `run`."""
     from agentrl_jax.launch.benches.agentic import Agentic
+    from agentrl_jax.launch.benches.asynchronous import Asynchronous
     from agentrl_jax.launch.benches.cost import Cost
     from agentrl_jax.launch.benches.latency import Latency
     from agentrl_jax.launch.benches.methods import Methods
@@ -24,7 +25,8 @@ def benches() -> dict[str, Any]:
     from agentrl_jax.launch.benches.update import Update
 
     return {
-        "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "cost": Cost, "scaling": Scaling,
+        "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "async": Asynchronous, "cost": Cost,
+        "scaling": Scaling,
         "methods": Methods,
     }  # fmt: skip
 

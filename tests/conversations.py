@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from hand_made import logp_alone, minute_policy
 
+from agentrl_jax.engine import Engine
 from agentrl_jax.local_engine import EngineConfig, LocalEngine
 from agentrl_jax.rows import Row
 from agentrl_jax.trajectories import Call, Sampling
@@ -51,7 +52,7 @@ def settings_of(seed: int, turn: int) -> Sampling:
 class Conversation:
     """A conversation of several turns; its world's words and its keys follow from the seed alone."""
 
-    def __init__(self, engine: LocalEngine, seed: int, sampling: Sampling | Callable[[int, int], Sampling], hint: bool = True) -> None:
+    def __init__(self, engine: Engine, seed: int, sampling: Sampling | Callable[[int, int], Sampling], hint: bool = True) -> None:
         self.engine, self.seed, self.sampling, self.hint = engine, seed, sampling, hint
         self.calls: list[Call] = []
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium
-import numpy as np
 
+from agentrl_jax.delays import Delay, Delayed
 from agentrl_jax.environment import Environment
 from agentrl_jax.messages import user
 from agentrl_jax.workers import InProcess
@@ -44,35 +44,14 @@ if "bench/Relay-v0" not in gymnasium.registry:
     gymnasium.register("bench/Relay-v0", "agentrl_jax.launch.benches.worlds:Relay")
 
 
-class Thinking(InProcess):
-    """Worlds in this process whose answers come late, by log-normal delays that follow from the world's seed and turn alone.
-
-    delay = mean exp(spread z - spread^2 / 2) with z from a standard normal distribution
-    """
+class Thinking(Delayed):
+    """Worlds in this process whose answers come late."""
 
     def __init__(self, mean: float, spread: float) -> None:
-        super().__init__()
-        self._mean, self._spread = mean, spread
-        self._seeds: dict[int, tuple[int, int]] = {}  # of each open world, and how many turns it has had
+        super().__init__(InProcess(), Delay(mean, spread))
         self.on_start: Callable[[], object] = lambda: None  # called when an episode begins
 
-    def delay(self, seed: int, turn: int) -> float:
-        """Seconds before the answer to that turn."""
-        z = np.random.default_rng([seed, turn]).normal()
-        return float(self._mean * np.exp(self._spread * z - self._spread**2 / 2))
-
-    def request(self, op: str, world: int, *within: float, **arguments: Any) -> Any:
+    def request(self, op: str, world: int, within: float, **arguments: Any) -> "asyncio.Future[Any]":
         if op == "reset":
-            self._seeds[world] = arguments["seed"], 0
             self.on_start()
-        answer = super().request(op, world, *within, **arguments)
-        if op != "step" or not self._mean:
-            return answer
-        seed, turn = self._seeds[world]
-        self._seeds[world] = seed, turn + 1
-        return asyncio.ensure_future(late(answer, self.delay(seed, turn)))
-
-
-async def late(answer: Any, seconds: float) -> Any:
-    await asyncio.sleep(seconds)
-    return await answer
+        return super().request(op, world, within, **arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
 from agentrl_jax.launch.methods.exploiting import exploitability
-from agentrl_jax.launch.methods.measures import correction, distinct_answers, turns_until, within
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, seconds_until, turns_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
 
 WORDLE = {
@@ -15,6 +15,20 @@ WORDLE = {
     "rl.source.tasks": "16", "rl.algorithm.optimizer.learning_rate": "3e-4", "evaluation.episodes": "256",
 }  # fmt: skip
 SLOWER = {"rl.algorithm.optimizer.learning_rate": "3e-4"}  # so that it takes more than a few steps
+
+ASYNC = "configs/chain_async.py"
+
+
+def stale(staleness: int) -> Comparison:
+    """Truncated weights against none, both streaming as far ahead as they may: with worlds that answer at once."""
+    settings = {
+        "rl.source.staleness": str(staleness), "environment.delay.seconds": "0", "rl.algorithm.optimizer.learning_rate": "3e-3",
+        "rl.steps": "30",
+    }  # fmt: skip
+    return Comparison(
+        f"stale_{staleness}", "DART, arXiv 2509.23866", f"Truncated weights keep training steady at staleness {staleness}.",
+        Side(f"{ASYNC}:plain", settings), Side(ASYNC, settings), measure=area("rollout/success"),
+    )  # fmt: skip
 
 
 def variants(name: str, config: str, paper: str, claim: str, **more: Any) -> Comparison:
@@ -82,4 +96,7 @@ COMPARISONS = (
         "bfs_prover", "prover_bfs", "BFS-Prover-V2, arXiv 2509.06493",
         "Tree search plus expert iteration solves more held-out theorems each round.", measure=area("theorems/solved"),
     ),
+    variants("async_time", "chain_async", "DART, arXiv 2509.23866", "With worlds that take .1 s a turn, streaming is there sooner.",
+             measure=seconds_until("rollout/success", 0.95), higher_is_better=False),
+    stale(1), stale(2), stale(4),
 )  # fmt: skip

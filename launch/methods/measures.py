@@ -25,16 +25,30 @@ def within(metric: str, low: float, high: float, start: int = 3) -> Measure:
     return Measure(f"share of steps with {metric} at {low:g} to {high:g} of its start", of)
 
 
-def turns_until(metric: str, level: float, steps: int = 3) -> Measure:
-    """Turns played until the mean of a metric's last `steps` steps reaches a level; all of the run's where it never does."""
+def until(metric: str, level: float, cost: str, what: str, steps: int = 3, free: int = 0) -> Measure:
+    """What the last phase has cost when the mean of a metric's last `steps` steps reaches a level; all of it where it never does.
+
+    `cost` is the metric that is summed; the first `free` steps count nothing.
+    """
 
     def of(run_dir: Path) -> float:
-        values, turns = np.asarray(values_of(run_dir, metric)), np.cumsum(values_of(run_dir, "rollout/turns_played"))
-        means = [values[max(0, i + 1 - steps) : i + 1].mean() for i in range(len(values))]
-        reached = [i for i in range(steps - 1, len(values)) if means[i] >= level]
-        return float(turns[reached[0]] if reached else turns[-1])
+        values, costs = np.asarray(values_of(run_dir, metric)), np.asarray(values_of(run_dir, cost))
+        costs[:free] = 0
+        means = np.convolve(values, np.ones(steps) / steps, "valid") if len(values) >= steps else np.zeros(0)
+        reached = np.flatnonzero(means >= level)
+        return float(np.cumsum(costs)[reached[0] + steps - 1 if len(reached) else -1])
 
-    return Measure(f"turns played until {metric} is {level:g} (mean of {steps} steps), or all", of)
+    return Measure(f"{what} until {metric} is {level:g} (mean of {steps} steps), or all", of)
+
+
+def turns_until(metric: str, level: float) -> Measure:
+    """Turns really played until then."""
+    return until(metric, level, "rollout/turns_played", "turns played")
+
+
+def seconds_until(metric: str, level: float) -> Measure:
+    """Wall time until then, but for the first step, which compiles."""
+    return until(metric, level, "time/seconds", "seconds", free=1)
 
 
 def _distinct(run_dir: Path) -> float:
