@@ -28,5 +28,5 @@ def summaries(most: int) -> Summarize:
 def get_config(variant: str = "method") -> Experiment:
     context = pick(variant, "chain_supo", method=summaries(7), base=summaries(0))
     config = small("chain-supo", RECALL, supo(**rates(RECALL)), label="SUPO", steps=40)
-    config.agent.context, config.agent.limits = context, Limits(turns=19, context=64)
+    config.agent.context, config.agent.limits = context, Limits(turns=14, context=64)
     return config
