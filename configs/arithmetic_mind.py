@@ -19,7 +19,7 @@ from agentrl_jax.configs.small import Task, pick, rates, small
 from agentrl_jax.experiment import Experiment
 from agentrl_jax.messages import Message
 
-SUMS = Task("Arithmetic-v0", "expert", 128, 4, {"largest": 49, "operators": "+", "attempts": 3, "feedback": "?"})
+SUMS = Task("Arithmetic-v0", "expert", 128, 4, {"largest": 49, "operators": "+", "attempts": 1}, sft_steps=200)
 
 
 def columns(messages: Sequence[Message], action: Message) -> list[str]:

@@ -76,7 +76,7 @@ class Instructed:
         """New instructions, each with what it earned in how many proxy episodes; all play the same worlds."""
         known = self.population.members
         try:
-            read = evolution.failures.draw(len(evolution.failures), np.random.default_rng())  # all of them
+            read = evolution.failures.draw(len(evolution.failures), np.random.default_rng(0))  # all of them
             async with within(runtime.deadlines.episode, "the proposer of instructions"):
                 texts = await evolution.proposer.propose(known, read, evolution.candidates, runtime, (*key, TRIAL))
             texts = self.population.fresh(texts, evolution.candidates, evolution.longest)
@@ -109,7 +109,7 @@ class Instructed:
             if self.evolution is not None:
                 worst = dataclasses.replace(self.evolution.failures)  # an empty one that keeps the same
                 worst.add([dataclasses.replace(group, trajectories=tuple(map(_without_calls, played)))])
-                low += [(t.group, journal.encode(t)) for t in worst.draw(len(worst), np.random.default_rng())]
+                low += [(t.group, journal.encode(t)) for t in worst.draw(len(worst), np.random.default_rng(0))]
         return {"earned": earned, "low": low, "tried": self._tried}
 
     def learn(self, told: Sequence[Any]) -> None:

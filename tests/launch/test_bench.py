@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from test_commands import assert_one_clear_sentence, run
 
+from agentrl_jax.delays import Delay
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches.agentic import Agentic
 from agentrl_jax.launch.benches.cost import Cost, slopes
 from agentrl_jax.launch.benches.latency import Latency, rate
 from agentrl_jax.launch.benches.rivals import RivalProcess, compared, interleaved, quartiles
 from agentrl_jax.launch.benches.sampling import Sampling
-from agentrl_jax.launch.benches.worlds import Thinking
 
 MINUTE: dict[str, Any] = {"layers": 1, "width": 16, "hidden": 16, "heads": 2, "kv_heads": 1, "head_size": 8, "vocab": 258}
 SHAPE = [f"--{name}={value}" for name, value in MINUTE.items()]
@@ -125,11 +125,11 @@ def test_quartiles_are_interpolated():
 
 
 def test_delays_are_log_normal_and_follow_from_the_seed():
-    workers = Thinking(2.0, 1.0)
-    delays = [workers.delay(seed, turn) for seed in range(2000) for turn in range(2)]
+    delay = Delay(2.0, 1.0)
+    delays = [delay.of(seed, turn) for seed in range(2000) for turn in range(2)]
     assert sum(delays) / len(delays) == pytest.approx(2.0, rel=0.1)
     assert sorted(delays)[len(delays) // 2] == pytest.approx(2.0 * 2.718281828**-0.5, rel=0.1)
-    assert Thinking(2.0, 1.0).delay(3, 1) == workers.delay(3, 1) != workers.delay(3, 0)
+    assert Delay(2.0, 1.0).of(3, 1) == delay.of(3, 1) != delay.of(3, 0)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_rollouts_count_once_and_overlong_ones_are_masked_but_counted():
     summary = CallsNamed(("summary",))(evidence)
     assert summary.sum() == 4 and not owner[summary].any()
     weights = token_mean(evidence)
-    assert np.unique(weights).tolist() == [1 / len(owner)]  # rows do not change the denominator
+    assert (weights == 1 / len(owner)).all()  # rows do not change the denominator
 
 
 HOSTILE = {"nothing": None, "empty": "", "endless": "x" * 1000, "blank": "   ", "braces": "{0} {summary} %s", "null": "\x00\x07"}
@@ -147,9 +147,9 @@ def test_a_summary_cannot_forge_a_message_of_another(note: str):
     said = Saying("abc", note, renderer=renderer)
     said._renderer = type("Literal", (), {"action_ids": lambda self, m: _literal(tokenizer, m.text, renderer)})()  # type: ignore[assignment]
     trajectory = episode(Summarize(1, 1, "?"), said, renderer=renderer)
-    special = {tokenizer.convert_tokens_to_ids(token) for token in tokenizer.all_special_tokens}
+    special = np.ravel(tokenizer.convert_tokens_to_ids(tokenizer.all_special_tokens))
     carried = trajectory.turns[1].calls[1].prompt.tolist()
-    assert trajectory.stop_reason == "terminated" and sum(i in special for i in carried) == 5  # two messages, and the third begins
+    assert trajectory.stop_reason == "terminated" and np.isin(carried, special).sum() == 5  # two messages, and the third begins
 
 
 def _literal(tokenizer: Any, text: str, renderer: ChatRenderer) -> np.ndarray:
