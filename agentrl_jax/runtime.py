@@ -266,12 +266,13 @@ class Runtime:
         for engine in self.engines.values():
             engine.close()
         if not self.loop.is_closed():
-            _finish(self.loop, self._stop(asyncio.all_tasks(self.loop)))
+            _finish(self.loop, self._stop())
             _finish(self.loop, self.loop.shutdown_asyncgens())
             self.loop.close()
 
-    async def _stop(self, unfinished: set[asyncio.Task[Any]]) -> None:
+    async def _stop(self) -> None:
         """Stop the workers; after an error or a second Ctrl-C there may be episodes left in the middle."""
+        unfinished = asyncio.all_tasks() - {asyncio.current_task()}  # with those that were about to begin
         for task in unfinished:
             task.cancel()
         await self._workers.stop()

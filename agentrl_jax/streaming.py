@@ -40,9 +40,8 @@ class Streaming:
         if r.tasks < run.hosts.count or self.staleness < 0:
             raise UserError(f"{name}.source needs staleness >= 0 and rollouts.tasks >= {run.hosts.count}, a task for each process")
         if r.order or r.turns or r.keep or r.rounds != 1 or isinstance(r.strategy, Joining | Remembering):
-            raise UserError(
-                f"{name}.source streams without order, turns, keep, rounds and strategies that remember, which wait for whole steps: leave them off"
-            )
+            pieces = "order, turns, keep, rounds or strategies that remember"
+            raise UserError(f"{name}.source streams without {pieces}, which wait for whole steps: leave them off")
         if self.staleness < phase.publish_every - 1:
             raise UserError(f"{name}.source.staleness must be at least publish_every - 1 = {phase.publish_every - 1}")
         if experiment.record_groups < r.tasks:

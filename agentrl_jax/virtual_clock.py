@@ -41,6 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__(_Jumping(self))
         self.now = 0.0
+        self._clock_resolution = 1e-6  # asyncio's: a timer is due within so much, which must be more than a rounding of `now`
 
     def time(self) -> float:
         return self.now

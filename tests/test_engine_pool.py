@@ -115,7 +115,7 @@ def test_a_call_follows_its_parent_and_a_new_episode_goes_where_there_is_room():
 def test_weights_are_swapped_one_after_another_and_new_episodes_get_the_newest():
     pool, members = hollow(3, slow=True)
     for i in range(3):
-        pool.submit(None, None, (i,))
+        asked(pool, i)
     pool.publish({}, 1)
     time.sleep(0.1)
     assert [m.given for m in members] == [[1], [], []]

@@ -12,12 +12,12 @@ from agentrl_jax.context import ContextManager, LastMessages
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.envs.prover.sequents import applicable, stated
 from agentrl_jax.envs.prover.theorems import Shortest
-from agentrl_jax.speaking import Agent, Limits
 from agentrl_jax.keys import seed_of
 from agentrl_jax.messages import assistant
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.speaking import Agent, Limits
 from agentrl_jax.trajectories import Call, Key, Sampling
 from agentrl_jax.workers import InProcess, Task
 

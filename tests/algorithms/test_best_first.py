@@ -20,9 +20,9 @@ from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.envs.prover.prover import Prover
 from agentrl_jax.envs.prover.sequents import Refused, Sequent, applied, shown, stated
-from agentrl_jax.speaking import Limits
 from agentrl_jax.errors import UserError
 from agentrl_jax.rows import collate, rows_of, token_identity
+from agentrl_jax.speaking import Limits
 from agentrl_jax.strategies import Independent
 from agentrl_jax.trajectories import Group, Key, Trajectory
 from agentrl_jax.workers import Task
