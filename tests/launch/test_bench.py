@@ -125,19 +125,11 @@ def test_quartiles_are_interpolated():
 
 
 def test_delays_are_log_normal_and_follow_from_the_seed():
-<<<<<<< HEAD
     delay = Delay(2.0, 1.0)
     delays = [delay.of(seed, turn) for seed in range(2000) for turn in range(2)]
     assert sum(delays) / len(delays) == pytest.approx(2.0, rel=0.1)
     assert sorted(delays)[len(delays) // 2] == pytest.approx(2.0 * 2.718281828**-0.5, rel=0.1)
     assert Delay(2.0, 1.0).of(3, 1) == delay.of(3, 1) != delay.of(3, 0)
-=======
-    workers = Thinking(2.0, 1.0)
-    delays = [workers._delay.of(seed, turn) for seed in range(2000) for turn in range(2)]
-    assert sum(delays) / len(delays) == pytest.approx(2.0, rel=0.1)
-    assert sorted(delays)[len(delays) // 2] == pytest.approx(2.0 * 2.718281828**-0.5, rel=0.1)
-    assert Thinking(2.0, 1.0)._delay.of(3, 1) == workers._delay.of(3, 1) != workers._delay.of(3, 0)
->>>>>>> async
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,7 @@ from agentrl_jax.launch import pages
 from agentrl_jax.launch.benches.methods import Methods
 from agentrl_jax.launch.methods.comparison import Comparison, Side
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
-<<<<<<< HEAD
-from agentrl_jax.launch.methods.measures import turns_until
-=======
-from agentrl_jax.launch.methods.measures import seconds_until
->>>>>>> async
+from agentrl_jax.launch.methods.measures import seconds_until, turns_until
 from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.sweeps import cells
 from agentrl_jax.launch.sweeps.grid import experiment_of
@@ -130,19 +126,18 @@ def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path
     assert base != method and base.seed == method.seed
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(("level", "turns"), [(0.2, 50.0), (0.5, 80.0), (0.9, 100.0)])
 def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(level: float, turns: float, tmp_path: Path):
     successes, played = (0.0, 0.9, 0.0, 0.3, 0.6, 0.6, 0.6, 0.6), (10, 20, 20, 10, 10, 10, 10, 10)
     lines = [{"phase": "rl", "rollout/success": x, "rollout/turns_played": n} for x, n in zip(successes, played)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert turns_until("rollout/success", level).of(tmp_path) == turns
-=======
+
+
 def test_seconds_are_counted_until_a_mean_of_steps_reaches_a_level(tmp_path: Path):
     steps = [(0.5, 100.0), (1.0, 1.0), (0.2, 2.0), (1.0, 4.0), (1.0, 8.0)]
     lines = [{"phase": "rl", "step": i, "rollout/success": value, "time/seconds": took} for i, (value, took) in enumerate(steps)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert seconds_until("rollout/success", 0.75, 2).of(tmp_path) == 1.0  # the first step compiles and is not counted
-    assert seconds_until("rollout/success", 0.9, 2).of(tmp_path) == 15.0
-    assert seconds_until("rollout/success", 2.0, 2).of(tmp_path) == 15.0  # never: all there is
->>>>>>> async
+    assert seconds_until("rollout/success", 0.5).of(tmp_path) == 3.0  # the first step compiles and is not counted
+    assert seconds_until("rollout/success", 0.7).of(tmp_path) == 7.0
+    assert seconds_until("rollout/success", 2.0).of(tmp_path) == 15.0  # never: all there is
