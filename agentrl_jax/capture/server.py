@@ -86,10 +86,12 @@ class CaptureServer:
         finally:
             for one in getattr(server, "servers", ()):
                 one.close()
+            listening.close()
+            await asyncio.sleep(0.05)  # for connections that were just being accepted
             for connection in list(server.server_state.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
-            listening.close()
+            await asyncio.sleep(0.05)  # for their sockets to be closed
 
     async def stop(self) -> None:
         """Close every session and the port; cancelling all tasks of the loop does the latter too."""

@@ -211,16 +211,29 @@ def test_an_engine_that_breaks_ends_the_run(runtime: Runtime, tmp_path: Path):
 
 
 LEARNER = """
-import os, random, urllib.request, json
+import json, os, random, threading, urllib.request
 from openai import OpenAI
 
-random.seed(int(os.environ["AGENTRL_SEED"]))
-client, key = OpenAI(), os.environ["OPENAI_API_KEY"]
-a, b = random.randint(0, 4), random.randint(0, 4)
-reply = client.chat.completions.create(model="gpt-4o-mini", messages=[{"role": "user", "content": f"{a}+{b}=?\\n"}], max_tokens=4)
-right = reply.choices[0].message.content == str(a + b)
-data = json.dumps({"reward": float(right), "success": right}).encode()
-urllib.request.urlopen(urllib.request.Request(os.environ["AGENTRL_URL"] + "/reward", data, {"Authorization": f"Bearer {key}"}))
+url, token, client = os.environ["AGENTRL_URL"], os.environ["OPENAI_API_KEY"], OpenAI()
+
+def post(url, key, data):
+    request = urllib.request.Request(url, json.dumps(data).encode(), {"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply) if reply.status == 200 else None
+
+def work():
+    while True:
+        task = post(f"{url}/episodes", token, {})
+        if task:
+            draw = random.Random(task["seed"])
+            a, b = draw.randint(0, 4), draw.randint(0, 4)
+            own = client.with_options(base_url=task["url"] + "/v1", api_key=task["api_key"])
+            reply = own.chat.completions.create(model="gpt", messages=[{"role": "user", "content": f"{a}+{b}=?\\n"}], max_tokens=4)
+            right = reply.choices[0].message.content == str(a + b)
+            post(task["url"] + "/reward", task["api_key"], {"reward": float(right), "success": right, "final": True})
+
+for _ in range(16):
+    threading.Thread(target=work).start()
 """
 
 
@@ -237,8 +250,8 @@ def test_a_program_that_was_not_made_for_training_is_trained(tmp_path: Path):
     experiment.environment.options["largest"] = 4
     assert experiment.sft is not None and experiment.rl is not None and experiment.demonstrations is not None
     experiment.sft.steps, experiment.demonstrations.episodes, experiment.evaluation.episodes = 100, 1500, 64
-    experiment.rl.source = Rollouts(tasks=8, strategy=Captured(("{python}", str(tmp_path / "agent.py")), group_size=8, at_once=4))
-    experiment.rl.steps = 10
+    experiment.rl.source = Rollouts(tasks=16, strategy=Captured(("{python}", str(tmp_path / "agent.py")), pool=1, at_once=32))
+    experiment.rl.steps = 12
     loop.train(experiment, tmp_path / "run", quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     returns = [line["rollout/return"] for line in lines if line["phase"] == "rl"]
