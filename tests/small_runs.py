@@ -38,7 +38,6 @@ from agentrl_jax.models.tokenizers import Characters, byte_tokenizer
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.strategies import Independent
 from agentrl_jax.streaming import StreamFeed, Streaming
 from agentrl_jax.trajectories import Call, Group, Key, Sampling
@@ -115,7 +114,6 @@ def small_run(source: Source, steps: int = 4, checkpoint_every: int = 100, **fie
         demonstrations=DemonstrationConfig("random", episodes=8),
         rl=Phase("RL", source, algorithm, steps=steps, checkpoint_every=checkpoint_every),
         evaluation=EvaluationConfig(episodes=2, players=()),
-        mesh=MeshConfig(data=1),
         **filled | fields,
     )
 
