@@ -6,9 +6,14 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
+<<<<<<< HEAD
 from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.launch.methods.measures import correction, distinct_answers, seconds_until, turns_until, within
 from agentrl_jax.launch.sweeps.measures import area, largest
+=======
+from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
+from agentrl_jax.launch.sweeps.measures import area, final_return, largest
+>>>>>>> contexts
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
@@ -78,7 +83,8 @@ COMPARISONS = (
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              measure=area("rollout/success")),
-    variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off."),
+    variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off.",
+             measure=final_return),
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
