@@ -6,14 +6,9 @@ Base and method are variants of one config, with the same budget of steps and ep
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
-<<<<<<< HEAD
 from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.launch.methods.measures import correction, distinct_answers, seconds_until, turns_until, within
-from agentrl_jax.launch.sweeps.measures import area, largest
-=======
-from agentrl_jax.launch.methods.measures import correction, distinct_answers, within
 from agentrl_jax.launch.sweeps.measures import area, final_return, largest
->>>>>>> contexts
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
@@ -76,7 +71,10 @@ COMPARISONS = (
         measure=area("groups_with_signal"),
     ),
     variants("igpo_success", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain makes more episodes succeed."),
-    variants("critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO."),
+    Comparison(
+        "critic_warmup", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO.",
+        Side("configs/chain_vapo.py:base", SLOWER), Side("configs/chain_vapo.py", SLOWER),
+    ),
     variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
     variants(
         "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers
