@@ -59,7 +59,7 @@ class CriticConfig:
         return Learner(model, self.optimizer.build(steps), self._loss, mesh, model.read)
 
     def _loss(self, value: Array, batch: CriticBatch) -> tuple[Array, dict[str, Array]]:
-        loss = value_loss(value, batch.proximal_value, batch.target, clip=self.clip)
+        loss = value_loss(value, jnp.asarray(batch.proximal_value), jnp.asarray(batch.target), clip=self.clip)
         return loss, {"value_loss": loss, "value": value}
 
 

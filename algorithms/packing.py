@@ -83,7 +83,7 @@ class Packer:
     def padding(self) -> PolicyGradientBatch:
         """A microbatch of all processes without any row."""
         none = np.zeros(0)
-        columns = dict.fromkeys(("weight", "ids", "advantage", "likelihood", "proximal", "reference"), none)
+        columns: Values = dict.fromkeys(("weight", "ids", "advantage", "likelihood", "proximal", "reference"), none)
         data = {name: dict.fromkeys(keys, none) for name, keys in self.names.items()}
         layout = pack((), self.length, self.rows * len(self.share.teams))
         return _filled(layout, (none.astype(np.int64), none.astype(np.int64)), columns, data)

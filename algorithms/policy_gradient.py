@@ -115,7 +115,7 @@ class PolicyGradient:
         if c.critic:
             self._values = c.critic.model(policy)
             self._critic = c.critic.learner(self._values, mesh, updates)
-        names = {name: sorted(copy.deepcopy(term).data(_NOTHING, *[np.zeros(0)] * 2, 0)) for name, term in c.regularisers.items()}
+        names = {name: sorted(copy.deepcopy(term).data(_NOTHING, np.zeros(0), np.zeros(0), 0)) for name, term in c.regularisers.items()}
         share = self._learner.share
         self._packer = Packer(share, c.bin_length, c.sharing, share.rows(c.microbatch), names)
         self._steps, self._seed, self._hosts = 0, 0, Hosts()

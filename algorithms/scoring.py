@@ -47,7 +47,7 @@ class Scored:
         shown = self._layout.scatter(logp, *position)
         ids = self._layout.scatter(columns_of(self._layout, *position, key), *position).astype(np.int32)
         found = [
-            correct(shown[i : i + self._rows], part.sampler_logp, part.action_mask, ids[i : i + self._rows])
+            correct(shown[i : i + self._rows], np.asarray(part.sampler_logp), np.asarray(part.action_mask), ids[i : i + self._rows])
             for i, part in zip(range(0, len(shown), self._rows), self._parts)
         ]
         weight, keep = (np.concatenate([np.asarray(one[i]) for one in found])[self._at] for i in (0, 1))

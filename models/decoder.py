@@ -291,7 +291,8 @@ class Decoder:
             return self._apply_cached(params, inputs, cache, adapters)
         variables = {"params": params} | ({"adapters": adapters} if adapters else {})
         rngs = {"dropout": key} if key is not None and adapters else None
-        hidden, aux = Network(self.config, self.vocab_size).apply(variables, inputs, rngs=rngs)  # type: ignore[arg-type]
+        found: Any = Network(self.config, self.vocab_size).apply(variables, inputs, rngs=rngs)  # type: ignore[arg-type]
+        hidden, aux = found
         balanced = self.config.experts is not None and self.config.experts.balance > 0
         return Output(hidden=hidden, aux=aux if balanced else None)
 

@@ -154,7 +154,7 @@ def load_array(tensors: Tensors, layout: Layout, shape: tuple[int, ...], shardin
     for name in layout.names(shape):
         tensors.check(name, layout.stored_shape(shape))
     if not layout.stack:
-        return jax.make_array_from_callback(shape, sharding, lambda index: layout.read(tensors, shape, index, dtype))
+        return jax.make_array_from_callback(shape, sharding, lambda index: layout.read(tensors, shape, index or (), dtype))
     one = sharding
     if isinstance(sharding, NamedSharding):
         if sharding.spec and sharding.spec[0] is not None:
@@ -163,8 +163,8 @@ def load_array(tensors: Tensors, layout: Layout, shape: tuple[int, ...], shardin
     whole, put = jnp.zeros(shape, dtype, device=sharding), _put(sharding)
     for i in range(shape[0]):
 
-        def layer(index: Index, i: int = i) -> np.ndarray:
-            return layout.read(tensors, shape, (slice(i, i + 1), *index), dtype)[0]
+        def layer(index: Index | None, i: int = i) -> np.ndarray:
+            return layout.read(tensors, shape, (slice(i, i + 1), *(index or ())), dtype)[0]
 
         whole = put(whole, jax.make_array_from_callback(shape[1:], one, layer), jnp.int32(i))
         whole.block_until_ready()  # or the host would read ahead of the device and hold several layers

@@ -112,7 +112,7 @@ def prompt_after(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> Ids:
     prompter = Prompter(agent, opening)
     for i, turn in enumerate(turns):
         prompter.next(turns[:i])
-        prompter.called(turn.calls[-1])
+        prompter.called(turn.calls[-1], turn.action)
     return prompter.next(turns)[0]
 
 

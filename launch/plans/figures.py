@@ -131,10 +131,11 @@ def exchanges(found: list[Collective], mesh: Mesh, chip: Chip) -> list[Exchange]
         members = 2 if x.kind == "collective-permute" else max(map(len, x.groups))
         alike.setdefault((x.kind, " x ".join(x.axes(mesh)), members, x.bytes, x.open), []).append(x)
     made = []
-    for (*like, opened), bunch in alike.items():
+    for (kind, axes, members, size, opened), bunch in alike.items():
         taken = in_all(bunch, list(mesh.devices.flat), chip)
         sent, took = round(taken.links_bytes + taken.network_bytes), taken.links + taken.network
-        made.append(Exchange(*like, sum(x.times for x in bunch), opened, sent, took, round(taken.network_bytes)))
+        times, network = sum(x.times for x in bunch), round(taken.network_bytes)
+        made.append(Exchange(kind, axes, members, size, times, opened, sent, took, network))
     return sorted(made, key=lambda x: (-x.seconds, -x.bytes, x.kind, x.axes))
 
 
