@@ -21,7 +21,7 @@ from agentrl_jax.failures import Failures
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.matches import play_match
 from agentrl_jax.policy import Params
-from agentrl_jax.service import Service
+from agentrl_jax.service import Service, never_begun
 from agentrl_jax.speaking import Agent, Speaker, Watch, sampled, unwatched
 from agentrl_jax.trajectories import Call, Episode, Group, Key, Trajectory
 from agentrl_jax.watchdog import Watchdog
@@ -113,7 +113,13 @@ class Runtime:
         async def wait() -> T:
             return await work
 
-        return _finish(self.loop, wait()) if self._service is None else self._service.run(wait(), self.deadlines.hosts)
+        if self._service is None:
+            return _finish(self.loop, wait())
+        try:
+            return self._service.run(wait(), self.deadlines.hosts)
+        except BaseException:
+            never_begun(work)
+            raise
 
     def serve(self) -> None:
         """From now on the event loop runs in a thread of its own, so that episodes go on between calls."""

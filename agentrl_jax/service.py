@@ -1,6 +1,7 @@
 """`Service`: an event loop in a thread of its own, so that episodes go on while the trainer is at work."""
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import Coroutine
@@ -11,6 +12,12 @@ from agentrl_jax.errors import DeadlineExceeded
 T = TypeVar("T")
 LOOK = 0.5  # seconds between two looks at whether the thread lives
 LEAVE = 10.0  # seconds that it gets to leave
+
+
+def never_begun(work: Any) -> None:
+    """Forget a coroutine that nobody will run."""
+    if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+        work.close()
 
 
 class Service:
@@ -41,6 +48,7 @@ class Service:
                 if future.done():
                     raise
                 if not self._thread.is_alive():
+                    never_begun(work)
                     raise RuntimeError("the rollout service has stopped") from self._error
                 if time.monotonic() > until:
                     future.cancel()

@@ -173,8 +173,8 @@ def test_the_command_prints_one_line():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], ["sampling|agentic|update|latency|cost"]),
-        (["speed", "--repeats=3"], ["sampling|agentic|update|latency|cost", "'speed'"]),
+        ([], ["sampling|agentic|update|latency|async|cost"]),
+        (["speed", "--repeats=3"], ["sampling|agentic|update|latency|async|cost", "'speed'"]),
         (["sampling", "--repeats=0"], ["repeats"]),
         (["sampling", "--turns=3"], ["turns"]),
         (["cost", "stray"], ["'stray'"]),
