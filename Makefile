@@ -25,7 +25,7 @@ test: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" --durations=5
 
 test-all: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -n 3 -rs --durations=25  # some wait more than they compute
+	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
 
 # Against torch's transformers and peft, OpenSpiel, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
