@@ -19,11 +19,11 @@ from agentrl_jax.algorithms.mismatch import Clipped
 from agentrl_jax.compilations import compilations
 from agentrl_jax.data_manager import DataManager
 from agentrl_jax.delays import Delay, Delayed
-from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import EnvironmentConfig, Rollouts
 from agentrl_jax.launch.benches import play
 from agentrl_jax.launch.benches.rivals import quartiles, significant
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
+from agentrl_jax.launch.benches.worlds import means_of
 from agentrl_jax.launch.options import option
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.runtime import Runtime
@@ -68,10 +68,7 @@ class Asynchronous(Serving, Shape):
 
     def run(self) -> dict[str, Any]:
         """Measure and report: a line for each delay on the way. Raises UserError where the delays are no numbers."""
-        try:
-            delays = [float(x) for x in self.delays.split(",")]
-        except ValueError as error:
-            raise UserError(f"--delays={self.delays} must be numbers with commas between them") from error
+        delays = means_of(self.delays)
         trainer = Trainer(self)
         try:
             trainer.measure(0.0, self.staleness)  # compiles everything

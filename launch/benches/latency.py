@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.compilations import compilations
-from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benches import play
 from agentrl_jax.launch.benches.rivals import quartiles, significant
 from agentrl_jax.launch.benches.shapes import Serving, Shape, surroundings
-from agentrl_jax.launch.benches.worlds import Thinking
+from agentrl_jax.launch.benches.worlds import Thinking, means_of
 from agentrl_jax.launch.options import option
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.runtime import Runtime
@@ -62,10 +61,7 @@ class Latency(Serving, Shape):
 
     def run(self) -> dict[str, Any]:
         """Measure and report. Raises UserError where the delays are no numbers."""
-        try:
-            delays = [float(x) for x in self.delays.split(",")]
-        except ValueError as error:
-            raise UserError(f"--delays={self.delays} must be numbers with commas between them") from error
+        delays = means_of(self.delays)
         policy, params = self.build()
         agent = play.make_agent(self.new, self.vocab)
         length = play.positions(self.turns, self.prompt, self.new, self.observation)

@@ -9,6 +9,7 @@ import gymnasium
 
 from agentrl_jax.delays import Delay, Delayed
 from agentrl_jax.environment import Environment
+from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
 from agentrl_jax.workers import InProcess
 
@@ -55,3 +56,11 @@ class Thinking(Delayed):
         if op == "reset":
             self.on_start()
         return super().request(op, world, within, **arguments)
+
+
+def means_of(delays: str) -> list[float]:
+    """The mean delays that a flag lists. Raises UserError where they are no numbers."""
+    try:
+        return [float(x) for x in delays.split(",")]
+    except ValueError as error:
+        raise UserError(f"--delays={delays} must be numbers with commas between them") from error
