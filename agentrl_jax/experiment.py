@@ -23,7 +23,7 @@ from agentrl_jax.rendering import Renderer, TextRenderer
 from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.sharding import MeshConfig
 from agentrl_jax.speaking import Limits
-from agentrl_jax.strategies import Independent, Joining, Remembering
+from agentrl_jax.strategies import Independent, Joining, Remembering, Stateful, found
 from agentrl_jax.trajectories import Group
 from agentrl_jax.virtual_clock import VirtualClock
 from agentrl_jax.workers import Task
@@ -173,8 +173,8 @@ class Rollouts:
         if min(self.tasks, self.rounds) < 1 or (self.order and not self.worlds) or (self.keep is None and self.rounds > 1):
             raise UserError("rollouts need tasks and rounds >= 1, an order only with worlds, and further rounds only with a filter")
         feed = RolloutFeed(self, run.runtime, run.experiment)
-        if isinstance(feed.strategy, Joining):
-            feed.strategy.join(run)
+        for piece in found(Joining, feed.strategy):
+            piece.join(run)
         return feed
 
 
@@ -217,8 +217,8 @@ class RolloutFeed:
         seeds, drawn = c.drawn(seed, step, rank)
         tasks = [environment.task(seed, group=i) for i, seed in enumerate(seeds)]
         groups = self._runtime.collect(c.strategy, tasks, (seed, *_ranked(step, rank)))
-        if isinstance(c.strategy, Remembering):
-            c.strategy.learn(hosts.gather("what the strategy learns", c.strategy.tell(groups)))
+        for piece in found(Remembering, c.strategy):
+            piece.learn(hosts.gather("what the strategy learns", piece.tell(groups)))
         if c.order:
             solved = [[bool(t.success) for t in group.trajectories] for group in groups]
             shares = hosts.merged(hosts.gather("successes", [float(np.mean(one)) if one else None for one in solved]))
@@ -228,12 +228,13 @@ class RolloutFeed:
 
     def state(self) -> Any:
         """What an order, a cap on turns and a strategy remember."""
-        pieces = {"order": self._config.order, "turns": self._config.turns, "strategy": self._config.strategy}
-        return {name: piece.state() for name, piece in pieces.items() if hasattr(piece, "state")} or None
+        pieces = {name: found(Stateful, getattr(self._config, name)) for name in ("order", "turns", "strategy")}
+        return {name: [piece.state() for piece in some] for name, some in pieces.items() if some} or None
 
     def load(self, state: Any) -> None:
         for name, saved in (state or {}).items():
-            getattr(self._config, name).load(saved)
+            for piece, one in zip(found(Stateful, getattr(self._config, name)), saved, strict=True):
+                piece.load(one)
 
 
 def _ranked(step: int, rank: int) -> tuple[int, ...]:

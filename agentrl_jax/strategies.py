@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agentrl_jax.keys import seed_of
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group, Key, Trajectory
 from agentrl_jax.workers import Task
+
+Kind = TypeVar("Kind")
 
 
 async def gathered(task: Task, episodes: Sequence[Awaitable[Trajectory | None]]) -> Group:
@@ -19,8 +21,17 @@ async def gathered(task: Task, episodes: Sequence[Awaitable[Trajectory | None]])
 
 
 @runtime_checkable
-class Remembering(Protocol):
-    """A strategy that goes by what was played before. Of several processes each is told the same, so all remember the same."""
+class Stateful(Protocol):
+    """What a checkpoint keeps: plain JSON data."""
+
+    def state(self) -> Any: ...
+
+    def load(self, state: Any) -> None: ...
+
+
+@runtime_checkable
+class Remembering(Stateful, Protocol):
+    """What goes by what was played before. Of several processes each is told the same, so all remember the same."""
 
     def tell(self, groups: Sequence[Group]) -> Any:
         """Plain data on the groups that this process collected in a step."""
@@ -30,16 +41,20 @@ class Remembering(Protocol):
         """What all processes tell."""
         ...
 
-    def state(self) -> Any: ...
-
-    def load(self, state: Any) -> None: ...
-
 
 @runtime_checkable
 class Joining(Protocol):
-    """A strategy that needs more of a run than its runtime, and is told of it before the phase's first weights are published."""
+    """What needs more of a run than its runtime, and is told of it before the phase's first weights are published."""
 
     def join(self, run: Any) -> None: ...
+
+
+def found(kind: type[Kind], strategy: Any) -> list[Kind]:
+    """All of a kind among a strategy and the dataclasses in its fields, at any depth, the outermost first."""
+    if not is_dataclass(strategy):
+        return []
+    itself = [strategy] if isinstance(strategy, kind) else []
+    return [*itself, *(one for field in fields(strategy) for one in found(kind, getattr(strategy, field.name)))]
 
 
 @dataclass

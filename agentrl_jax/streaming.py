@@ -11,7 +11,7 @@ from agentrl_jax.data_manager import DataManager, News
 from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import EnvironmentConfig, Experiment, Feed, Rollouts
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.strategies import Joining, Remembering
+from agentrl_jax.strategies import Joining, Stateful, found
 from agentrl_jax.stream import Flight, Stream
 from agentrl_jax.trajectories import Group
 from agentrl_jax.virtual_clock import VirtualLoop
@@ -39,7 +39,7 @@ class Streaming:
         r, experiment = self.rollouts, run.experiment
         if r.tasks < run.hosts.count or self.staleness < 0:
             raise UserError(f"{name}.source needs staleness >= 0 and rollouts.tasks >= {run.hosts.count}, a task for each process")
-        if r.order or r.turns or r.keep or r.rounds != 1 or isinstance(r.strategy, Joining | Remembering):
+        if r.order or r.turns or r.keep or r.rounds != 1 or found(Joining, r.strategy) or found(Stateful, r.strategy):
             pieces = "order, turns, keep, rounds or strategies that remember"
             raise UserError(f"{name}.source streams without {pieces}, which wait for whole steps: leave them off")
         if self.staleness < phase.publish_every - 1:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,21 +48,18 @@ class Adaptive(Around):
         return runtime.under({self.agent: dataclasses.replace(who, limits=limits)})
 
     def tell(self, groups: Sequence[Group]) -> Any:
-        facts = [[group.task, [[bool(t.success), len(t.turns)] for t in group.trajectories]] for group in groups]
-        return {"played": facts, "inner": super().tell(groups)}
+        return [[group.task, [[bool(t.success), len(t.turns)] for t in group.trajectories]] for group in groups]
 
     def learn(self, told: Sequence[Any]) -> None:
-        super().learn([one["inner"] for one in told])
         for one in told:
-            for task, played in one["played"]:
+            for task, played in one:
                 before = self._played.pop(task, [])
                 self._played[task] = [*before, *((bool(success), int(turns)) for success, turns in played)][-self.memory :]
         while len(self._played) > self.tasks:
             self._played.popitem(last=False)
 
     def state(self) -> Any:
-        return {"played": [[task, [list(one) for one in played]] for task, played in self._played.items()], "inner": super().state()}
+        return [[task, [list(one) for one in played]] for task, played in self._played.items()]
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        super().load(state["inner"])
-        self._played = OrderedDict((task, [(bool(success), int(turns)) for success, turns in played]) for task, played in state["played"])
+    def load(self, state: Any) -> None:
+        self._played = OrderedDict((task, [(bool(success), int(turns)) for success, turns in played]) for task, played in state)

@@ -85,13 +85,6 @@ class BestFirst:
             return Group(task.name, (), dropped=1)
         return Group(task.name, (found.replace(task=task.name, group=task.group, seed=task.seed),))
 
-    def state(self) -> object:
-        return None if self.cache is None else self.cache.state()
-
-    def load(self, state: object) -> None:
-        if self.cache is not None:
-            self.cache.load(state)
-
 
 def _counted(found: Trajectory, counts: Counts) -> Trajectory:
     """The trajectory with what its search took in its last turn's info."""

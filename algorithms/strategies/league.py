@@ -105,8 +105,11 @@ class League:
         return self._folder / str(version)
 
     def tell(self, groups: Sequence[Group]) -> Any:
-        """The sum of the outcomes against the opponent at work, and their number."""
-        outcomes = [outcome(trajectory) for group in groups for trajectory in group.trajectories]
+        """The sum of the outcomes against the opponent at work, and their number; where the policy had all seats there was none."""
+        episodes = [
+            [t for t in group.trajectories if t.sample == one] for group in groups for one in {t.sample for t in group.trajectories}
+        ]
+        outcomes = [outcome(ours) for ours, *others in episodes if not others]
         return [sum(outcomes), len(outcomes)]
 
     def learn(self, told: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from agentrl_jax.algorithms.strategies.best_first import BestFirst, opening_of
 from agentrl_jax.errors import EnvironmentFailure, UserError
@@ -89,9 +89,3 @@ class Planned:
             return await self.search.collect(task, runtime, key)
         except UserError:
             return None
-
-    def state(self) -> Any:
-        return self.search.state()
-
-    def load(self, state: Any) -> None:
-        self.search.load(state)

@@ -1,7 +1,6 @@
 """`Recallable`: trajectories that say what they were about, so that it can be played again."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.trajectories import Group, Key, Trajectory
@@ -17,13 +16,6 @@ class Recallable:
     async def collect(self, task: Task, runtime: Runtime, key: Key) -> Group:
         group = await self.strategy.collect(task, runtime, key)
         return replace(group, trajectories=tuple(about(trajectory, task) for trajectory in group.trajectories))
-
-    def state(self) -> Any:
-        return self.strategy.state() if hasattr(self.strategy, "state") else None  # type: ignore[attr-defined]
-
-    def load(self, state: Any) -> None:
-        if state is not None:
-            self.strategy.load(state)  # type: ignore[attr-defined]
 
 
 def about(trajectory: Trajectory, task: Task) -> Trajectory:

@@ -2,20 +2,19 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.runtime import Runtime
-from agentrl_jax.strategies import Joining, Remembering
 from agentrl_jax.trajectories import Episode, Group, Key, Trajectory
 from agentrl_jax.workers import Task
 
 
 @runtime_checkable
 class Opponents(Protocol):
-    """Who sits in the other seats. One that joins and remembers (`League`) is a `Joining` and a `Remembering` too."""
+    """Who sits in the other seats."""
 
     def seated(self, own: int, seats: int) -> tuple[dict[str, Any], dict[int, str]]:
         """The game's reset options, and the agents of seats that are played from outside, beside the policy in seat `own`."""
@@ -74,27 +73,6 @@ class SelfPlay:
     def _against(self) -> int:
         """How many of the group's episodes have opponents."""
         return round(self.share * self.group_size) if self.opponents is not None else 0
-
-    def join(self, run: Any) -> None:
-        if isinstance(self.opponents, Joining):
-            self.opponents.join(run)
-
-    def tell(self, groups: Sequence[Group]) -> Any:
-        if not isinstance(self.opponents, Remembering):
-            return None
-        faced = [tuple(t for t in group.trajectories if t.sample < self._against) for group in groups]
-        return self.opponents.tell([Group(group.task, ours) for group, ours in zip(groups, faced)])
-
-    def learn(self, told: Sequence[Any]) -> None:
-        if isinstance(self.opponents, Remembering):
-            self.opponents.learn(told)
-
-    def state(self) -> Any:
-        return self.opponents.state() if isinstance(self.opponents, Remembering) else None
-
-    def load(self, state: Any) -> None:
-        if isinstance(self.opponents, Remembering):
-            self.opponents.load(state)
 
 
 def outcome(trajectory: Trajectory) -> float:

@@ -3,6 +3,7 @@
 Base and method are variants of one config, with the same budget of steps and episodes and the same rates.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from agentrl_jax.launch.methods.comparison import Comparison, Side
@@ -31,10 +32,10 @@ def stale(staleness: int) -> Comparison:
     )  # fmt: skip
 
 
-def variants(name: str, config: str, paper: str, claim: str, **more: Any) -> Comparison:
-    """A config against its own variant `base`."""
-    path = f"configs/{config}.py"
-    return Comparison(name, paper, claim, Side(f"{path}:base"), Side(path), **more)
+def variants(name: str, config: str, paper: str, claim: str, overrides: Mapping[str, str] | None = None, **more: Any) -> Comparison:
+    """A config against its own variant `base`, with the same overrides."""
+    path, same = f"configs/{config}.py", dict(overrides or {})
+    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **more)
 
 
 COMPARISONS = (
@@ -58,11 +59,11 @@ COMPARISONS = (
         measure=within("entropy", 0.8, 1.2),
     ),
     variants(
-        "arpo_replay", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "A stored success gives all-failed groups a signal.",
+        "arpo_replay", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "A stored success gives all-failed groups a signal.", SLOWER,
         measure=area("groups_with_signal"),
     ),
     variants("arpo_success", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "With replay more episodes of the tasks it plays succeed.",
-             measure=area("rollout/success")),
+             SLOWER, measure=area("rollout/success")),
     variants(
         "score", "arithmetic_score", "SCoRe, arXiv 2409.12917", "The second attempt improves on the first.", measure=correction
     ),
@@ -71,10 +72,7 @@ COMPARISONS = (
         measure=area("groups_with_signal"),
     ),
     variants("igpo_success", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain makes more episodes succeed."),
-    Comparison(
-        "critic_warmup", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO.",
-        Side("configs/chain_vapo.py:base", SLOWER), Side("configs/chain_vapo.py", SLOWER),
-    ),
+    variants("critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO.", SLOWER),
     variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
     variants(
         "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers
@@ -86,12 +84,11 @@ COMPARISONS = (
     variants(
         "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
     ),
-    Comparison(
-        "arpo_calls", "ARPO, arXiv 2507.19849", "Branching reaches a success rate of 0.8 with fewer tool calls.",
-        Side("configs/lookup_arpo.py:base", SLOWER), Side("configs/lookup_arpo.py", SLOWER),
+    variants(
+        "arpo_calls", "lookup_arpo", "ARPO, arXiv 2507.19849", "Branching reaches a success rate of 0.8 with fewer tool calls.", SLOWER,
         measure=turns_until("rollout/success", 0.8), higher_is_better=False,
     ),
-    variants("ui_s1", "keydoor_ui_s1", "UI-S1, arXiv 2509.11543", "Played live, semi-online walks beat offline step RL."),
+    variants("ui_s1", "keydoor_ui_s1", "UI-S1, arXiv 2509.11543", "Played live, semi-online walks beat offline step RL.", SLOWER),
     variants(
         "self_play", "kuhn_mars", "MARS, arXiv 2510.15414", "Self-play is harder to exploit than training against a fixed opponent.",
         measure=exploitability, higher_is_better=False,

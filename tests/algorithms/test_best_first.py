@@ -294,7 +294,8 @@ def test_a_cache_is_bounded_and_read_back_from_plain_data():
             runtime.collect(search, [task], KEY)
     again = from_json(json.loads(json.dumps(to_json(search))))
     assert again == search and len(again.cache) == 0
-    again.load(json.loads(json.dumps(search.state())))
+    assert search.cache is not None and again.cache is not None
+    again.cache.load(json.loads(json.dumps(search.cache.state())))
     silent = TacticEngine(lambda *_: ("q", 0.0))
     with runtime_of(silent) as runtime:
         groups = runtime.collect(again, tasks, KEY)
@@ -330,7 +331,4 @@ def test_a_recallable_trajectory_tells_its_task():
     told = journal.decode(journal.encode(path))
     assert task_of(told) == theorem(TREE) and all("task" in turn.info for turn in told.turns)
     assert task_of(path.replace(turns=())) is None
-    other = Recallable(BestFirst(20, 1, cache=ProofCache()))
-    other.load(json.loads(json.dumps(strategy.state())))
-    assert other.state() == strategy.state() and Recallable(Independent()).state() is None
     assert PROVER in path.task and last_goal("a|-b;c\n") == "a|-c"

@@ -141,6 +141,13 @@ def test_settings_that_make_no_sense_are_errors(fields: dict[str, Any]):
         League(**fields)
 
 
+def test_games_against_itself_tell_nothing_of_an_opponent():
+    (against,) = group(1.0).trajectories
+    itself = (against.replace(sample=1), against.replace(sample=1, seat=1))
+    assert League().tell([Group("t", (against, *itself))]) == League().tell([Group("t", (against,))]) == [1.0, 1]
+    assert League().tell([Group("t", itself)]) == [0, 0]
+
+
 def tiny(steps: int = 6) -> Experiment:
     algorithm = mars(**rates(KUHN, rewards=None))
     strategy = SelfPlay(4, opponents=League(every=2, most=2, weigh=closest), share=0.5)

@@ -15,6 +15,7 @@ from agentrl_jax.envs.prover.planner import Forward
 from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.messages import user
 from agentrl_jax.runtime import Runtime
+from agentrl_jax.strategies import Stateful, found
 from agentrl_jax.trajectories import Group, Key
 from agentrl_jax.workers import Task
 
@@ -131,4 +132,4 @@ def test_parallel_provers_share_what_they_prove():
 
 def test_it_is_remembered_by_a_run_folder():
     strategy = Planned(BestFirst(2, 1, cache=ProofCache()), Forward())
-    assert from_json(to_json(strategy)) == strategy and strategy.state() == []
+    assert from_json(to_json(strategy)) == strategy and found(Stateful, strategy) == [strategy.search.cache]

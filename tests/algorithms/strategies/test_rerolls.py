@@ -14,16 +14,21 @@ from agentrl_jax.algorithms.quality import void_turn
 from agentrl_jax.algorithms.rewards import DistanceSuccess
 from agentrl_jax.algorithms.schedules import RolloutCount
 from agentrl_jax.algorithms.strategies.adaptive import Adaptive
+from agentrl_jax.algorithms.strategies.best_first import BestFirst
 from agentrl_jax.algorithms.strategies.branching import Branching
 from agentrl_jax.algorithms.strategies.early import Early, OnTurn, StepBudget
+from agentrl_jax.algorithms.strategies.league import League
 from agentrl_jax.algorithms.strategies.pairs import Pairs
+from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
+from agentrl_jax.algorithms.strategies.recallable import Recallable
 from agentrl_jax.algorithms.strategies.reroll import Reroll, Spread, some_success
+from agentrl_jax.algorithms.strategies.self_play import SelfPlay
 from agentrl_jax.errors import UserError
 from agentrl_jax.experiment import EnvironmentConfig, RolloutFeed, Rollouts
 from agentrl_jax.keys import chance_of
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.speaking import Limits
-from agentrl_jax.strategies import Independent, Remembering
+from agentrl_jax.strategies import Independent, Joining, Remembering, Stateful, found
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 from agentrl_jax.workers import Task
 
@@ -87,18 +92,16 @@ def test_what_is_remembered_is_bounded_joins_the_checkpoint_and_is_the_same_for_
     assert after(whole, *groups).state() == split.state()
 
 
-def test_what_stands_in_others_remembers_through_them():
+def test_what_stands_in_others_remembers_and_joins_by_itself():
     inner = Adaptive(Independent(4), count=lambda success: 4 if success < 1 else 1)
     around = Reroll(inner, attempts=1)
-    assert isinstance(around, Remembering)
-    around.learn([around.tell([group_of(episode(True))])])
-    assert len(collected(around, Whimsical()).trajectories) == 1 and around.state() == inner.state()
-    fresh = Reroll(Adaptive(Independent(4), count=inner.count))
-    fresh.load(around.state())
-    assert len(collected(fresh, Whimsical()).trajectories) == 1
-    plain = Reroll(Independent(4))
-    plain.load(plain.state())
-    plain.learn([plain.tell([])])
+    assert found(Remembering, around) == found(Stateful, around) == [inner]
+    after(inner, group_of(episode(True)))
+    assert len(collected(around, Whimsical()).trajectories) == 1
+    league = League()
+    assert found(Joining, Reroll(SelfPlay(opponents=league))) == [league] and found(Stateful, Early(Independent(4))) == []
+    cache = ProofCache()
+    assert found(Stateful, Recallable(BestFirst(cache=cache))) == [cache]
 
 
 def test_a_feed_resumes_with_what_its_strategy_had_learnt():
