@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
+from agentrl_jax.context import Asking
 from agentrl_jax.episodes import Agent, Prompter, Watch
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.keys import seed_of
@@ -70,6 +71,8 @@ class BestFirst:
         who = runtime.agents[self.agent]
         if who.limits.tokens or who.limits.context:
             raise UserError("a search takes of an agent's limits only turns: leave tokens and context at 0")
+        if isinstance(who.context, Asking):
+            raise UserError(f"a search samples actions alone: {type(who.context).__name__}, which asks for notes, is no context for it")
         opening = await runtime.attempt(task, 0, opening_of)
         found: Trajectory | None = None
         if opening is not None and self.cache is not None:

@@ -12,6 +12,7 @@ import pytest
 from tactics import PROVER, RENDERER, TacticEngine, drawn, expert, guess, last_goal, runtime_of, theorem
 
 from agentrl_jax import journal
+from agentrl_jax.algorithms.contexts.asking import Decomposed
 from agentrl_jax.algorithms.strategies.best_first import BestFirst, Node
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
 from agentrl_jax.algorithms.strategies.recallable import Recallable, task_of
@@ -233,12 +234,14 @@ def test_a_search_ends_with_the_time_of_an_episode():
     assert not path.success and path.turns == ()
 
 
-def test_an_agents_cap_on_turns_bounds_the_depth_and_other_limits_are_refused():
+def test_an_agents_cap_on_turns_bounds_the_depth_and_other_limits_and_notes_are_refused():
     deep = theorem("a,a>b,b>c|-c")
     assert searched(BestFirst(20, 1), deep, TacticEngine(expert), limits=Limits(turns=3)).trajectories[0].success
     assert not searched(BestFirst(20, 1), deep, TacticEngine(expert), limits=Limits(turns=2)).trajectories[0].success
     with pytest.raises(UserError, match="only turns"):
         searched(BestFirst(), deep, TacticEngine(expert), limits=Limits(tokens=50))
+    with pytest.raises(UserError, match="Decomposed, which asks for notes"):
+        searched(BestFirst(), deep, TacticEngine(expert), context=Decomposed("b", 2))
     for wrong in ((0, 1, 0.0), (1, 0, 0.0), (1, 1, -1.0)):
         with pytest.raises(UserError):
             BestFirst(*wrong)
