@@ -15,8 +15,10 @@ from many import HERE, finish, start, succeed
 LAST = 8  # lines of metrics.jsonl
 
 
-def begin(count: int, run_dir: Path, *more: str, devices: int = 1, own: Sequence[Sequence[str]] = ()) -> list[subprocess.Popen[str]]:
-    command = ["-m", "agentrl_jax.launch.train", f"--config={HERE / 'letters_run.py'}", f"--run_dir={run_dir}", *more]
+def begin(
+    count: int, run_dir: Path, *more: str, devices: int = 1, own: Sequence[Sequence[str]] = (), config: str = "letters_run.py"
+) -> list[subprocess.Popen[str]]:
+    command = ["-m", "agentrl_jax.launch.train", f"--config={HERE / config}", f"--run_dir={run_dir}", *more]
     return start(count, command, devices, own)
 
 
@@ -134,3 +136,28 @@ def test_what_one_process_may_not_do_ends_all_with_its_message(tmp_path: Path):
     for status, _, errors in finish(processes):
         assert status == 2
         assert f"error: process 1 (pid {processes[1].pid}" in errors and "belongs to another config (config.seed was 0 and is 1)" in errors
+
+
+@pytest.mark.slow
+def test_two_processes_stream_without_staleness_what_they_play_in_turns(two: Path, tmp_path: Path):
+    run_dir = tmp_path / "run"
+    succeed(begin(2, run_dir, config="streams_run.py"))
+    lines = [{key: value for key, value in line.items() if not key.startswith("stream/")} for line in metrics(run_dir)]
+    assert lines == metrics(two)
+    whole, recorded = {(step, group % 5, sample): ids for (step, group, sample), ids in sampled(run_dir).items()}, sampled(two)
+    assert len(whole) == 5 * 5 * 3 and {key: whole[key] for key in recorded} == recorded  # a stream numbers all groups of a run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", [2, 1])
+def test_a_stream_of_two_processes_that_is_killed_goes_on_and_uses_every_task_once(tmp_path: Path, then: int):
+    run_dir = tmp_path / "run"
+    processes = begin(2, run_dir, config="streams_run.py:2")
+    wait_for(5, run_dir, processes)
+    processes[1].send_signal(signal.SIGKILL)
+    finish(processes, 120)
+    succeed(begin(then, run_dir, config="streams_run.py:2"))
+    lines = [line for line in metrics(run_dir) if line["phase"] == "rl"]
+    assert [line["step"] for line in lines] == list(range(5)) and all(0 <= line["stream/oldest"] <= 2 for line in lines)
+    used = sorted((group, sample) for _, group, sample in sampled(run_dir))
+    assert used == [(group, sample) for group in range(5 * 5) for sample in range(3)]
