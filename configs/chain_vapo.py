@@ -4,7 +4,8 @@ Paper: about 50 steps of the critic alone, lambda of the policy 1 - 1 / (alpha l
 and .28, likelihood of what went well .1. A chain's episodes write about 40 tokens, so alpha is .5 here (lambda .95), and the
 warm-up 10 steps. UI-TARS-2 does not state its alpha.
 
-Expected effect: better than the same without warm-up (`:base`) after as many updates of the policy.
+Expected effect: better than the same without warm-up (`:base`) over as many updates of the policy, where the critic starts from random
+values (`--config.rl.algorithm.critic.head.scale=1`). One that starts at zero has nothing to unlearn: there both were alike.
 
 agentrl-train --config=configs/chain_vapo.py[:base|ui_tars_2]
 """

@@ -9,7 +9,7 @@ from typing import Any
 from agentrl_jax.launch.methods.comparison import Comparison, Side
 from agentrl_jax.launch.methods.exploiting import exploitability
 from agentrl_jax.launch.methods.measures import correction, distinct_answers, seconds_until, turns_until, within
-from agentrl_jax.launch.sweeps.measures import area, final_return, largest
+from agentrl_jax.launch.sweeps.measures import area, final_return, largest, mean_of_last
 
 WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
@@ -72,7 +72,10 @@ COMPARISONS = (
         measure=area("groups_with_signal"),
     ),
     variants("igpo_success", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain makes more episodes succeed."),
-    variants("critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic trained before the policy moves helps PPO.", SLOWER),
+    variants(
+        "critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic that starts from random values should learn before the policy moves.",
+        {**SLOWER, "rl.algorithm.critic.head.scale": "1"}, measure=mean_of_last("rollout/success", 25),
+    ),
     variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
     variants(
         "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers
