@@ -73,7 +73,7 @@ COMPARISONS = (
     ),
     variants("igpo_success", "lookup_igpo", "IGPO, arXiv 2510.14967", "Information gain makes more episodes succeed."),
     variants(
-        "critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic that starts from random values should learn before the policy moves.",
+        "critic_warmup", "chain_vapo", "VAPO, arXiv 2504.05118", "A critic of random values should learn before the policy moves.",
         {**SLOWER, "rl.algorithm.critic.head.scale": "1"}, measure=mean_of_last("rollout/success", 25),
     ),
     variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
