@@ -24,7 +24,7 @@ from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.speaking import Agent
-from agentrl_jax.strategies import Independent, Remembering
+from agentrl_jax.strategies import Independent, Remembering, Stateful, found
 from agentrl_jax.trajectories import Group, Sampling
 from agentrl_jax.workers import InProcess, Task
 
@@ -167,6 +167,10 @@ def test_new_instructions_enter_only_after_they_were_verified():
     assert all(number == {2} for number in played_under(trained(strategy, 1, first=3)[0]))
 
 
+def states(strategy: Instructed) -> list[Any]:
+    return [piece.state() for piece in found(Stateful, strategy)]
+
+
 def test_what_it_remembers_goes_on_exactly_and_does_not_depend_on_processes():
     def fresh() -> Instructed:
         return Instructed(Population(["wrong", "worse", "right"], 1.0), 2, evolution=evolution(FromList(["be right", "so right"])))
@@ -174,15 +178,16 @@ def test_what_it_remembers_goes_on_exactly_and_does_not_depend_on_processes():
     whole, first, second = fresh(), fresh(), fresh()
     expected = trained(whole, 6)
     trained(first, 3)
-    second.load(json.loads(json.dumps(first.state())))
-    found = trained(second, 3, first=3)
-    assert [played_under(step) for step in found] == [played_under(step) for step in expected[3:]]
-    assert second.state() == whole.state()
+    for piece, saved in zip(found(Stateful, second), json.loads(json.dumps(states(first))), strict=True):
+        piece.load(saved)
+    played = trained(second, 3, first=3)
+    assert [played_under(step) for step in played] == [played_under(step) for step in expected[3:]]
+    assert states(second) == states(whole) and len(states(whole)) == 3  # its own, the population's, the failures'
     one, two = copy.deepcopy(whole), copy.deepcopy(whole)
     groups = [Group(g.task, tuple(t.replace(group=i) for t in g.trajectories)) for i, g in enumerate(expected[-1])]
     one.learn([one.tell(groups)])
     two.learn([json.loads(json.dumps(two.tell(groups[p::2]))) for p in range(2)])
-    assert one.state() == two.state()
+    assert states(one) == states(two)
 
 
 class Hostile:
