@@ -13,27 +13,36 @@ if TYPE_CHECKING:
     from agentrl_jax.experiment import Experiment
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+UNREAD = 141  # and of one whose output nobody reads any more
 
 
-def run(main: Callable[[], Any], argv: list[str] | None = None) -> int:
-    """Parse flags, call `main`, and say in one sentence what the user can mend. Returns the exit status."""
+def run(main: Callable[[], Any], argv: list[str] | None = None, doc: str | None = None) -> int:
+    """Parse flags, call `main`, and say in one sentence what the user can mend. Returns the exit status.
+
+    `doc` is what --help says before the flags; by default the docstring of main's module.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.set_verbosity(logging.ERROR)  # Orbax tells every step it takes
     try:
-        parse(sys.argv if argv is None else argv)
+        parse(sys.argv if argv is None else argv, doc=(sys.modules[main.__module__].__doc__ if doc is None else doc) or "")
         main()
+        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who read along has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
 
 
-def parse(argv: list[str], known: flags.FlagValues = flags.FLAGS) -> None:
+def parse(argv: list[str], known: flags.FlagValues = flags.FLAGS, doc: str = "") -> None:
     """Parse absl flags. Raises UserError where one is unknown, of the wrong type or names no config field."""
     if any(arg in ("--help", "-h", "-help", "--helpfull") for arg in argv):
-        print(f"{sys.modules['__main__'].__doc__ or ''}\nflags of {os.path.basename(argv[0])}:\n{flags.FLAGS.main_module_help()}")
+        ours = [name for name in known.flags_by_module_dict() if name.startswith("agentrl_jax.") or name == sys.argv[0]]
+        print(f"{doc}\nflags of {os.path.basename(argv[0])}:", *map(known.module_help, ours), sep="\n", flush=True)
         raise SystemExit(0)
     try:
         rest = known(argv)

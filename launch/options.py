@@ -44,8 +44,11 @@ def _options(kind: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(kind) if "doc" in field.metadata]
 
 
-def launcher(kind: Any, verbs: Sequence[str], argv: Sequence[str] | None = None) -> int:
-    """PROGRAM VERB [--flags] [-- flags of the training]: calls the method VERB of the dataclass. Returns the exit status."""
+def launcher(kind: Any, verbs: Sequence[str], doc: str | None, argv: Sequence[str] | None = None) -> int:
+    """PROGRAM VERB [--flags] [-- flags of the training]: calls the method VERB of the dataclass. Returns the exit status.
+
+    `doc` is what --help says first.
+    """
     program, *rest = sys.argv if argv is None else argv
     verb = rest.pop(0) if rest and not rest[0].startswith("-") else ""
     mine = rest[: rest.index("--")] if "--" in rest else rest
@@ -56,4 +59,4 @@ def launcher(kind: Any, verbs: Sequence[str], argv: Sequence[str] | None = None)
             raise UserError(f"say what to do: {'|'.join(verbs)}" + (f", not {verb!r}" if verb else ""))
         getattr(read(kind, arguments=tuple(rest[len(mine) + 1 :])), verb)()
 
-    return command.run(start, [program, *mine])
+    return command.run(start, [program, *mine], doc)

@@ -13,7 +13,7 @@ from agentrl_jax.launch.gke.run import GkeRun
 
 
 def main() -> None:
-    sys.exit(options.launcher(GkeRun, ("submit", "state", "log", "stop")))
+    sys.exit(options.launcher(GkeRun, ("submit", "state", "log", "stop"), __doc__))
 
 
 if __name__ == "__main__":

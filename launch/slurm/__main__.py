@@ -11,7 +11,7 @@ from agentrl_jax.launch.slurm.job import SlurmRun
 
 
 def main() -> None:
-    sys.exit(options.launcher(SlurmRun, ("submit", "stop")))
+    sys.exit(options.launcher(SlurmRun, ("submit", "stop"), __doc__))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from agentrl_jax.launch.tpu.run import TpuRun
 
 
 def main() -> None:
-    sys.exit(options.launcher(TpuRun, ("up", "start", "state", "log", "stop", "down", "run")))
+    sys.exit(options.launcher(TpuRun, ("up", "start", "state", "log", "stop", "down", "run"), __doc__))
 
 
 if __name__ == "__main__":

@@ -105,3 +105,28 @@ def test_a_person_may_leave() -> None:
 def test_a_scripted_player_can_be_watched() -> None:
     result = run("play", "--environment=agentrl/MazeFO-v0", "--watch=expert", "--seed=3")
     assert result.returncode == 0 and "Success" in result.stdout and "won after" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "arguments", "words"),
+    [
+        ("train", [], ["Train: agentrl-train --config=", "--config:", "--[no]fresh"]),
+        ("plan", [], ["Needs libtpu", "--topology:"]),
+        ("bench", ["cost"], ["prints one JSON line", "--longest:"]),
+        ("tpu.__main__", ["run"], ["a machine that was", "--accelerator:"]),
+    ],
+)
+def test_an_installed_program_says_what_it_does_and_its_flags(program: str, arguments: list[str], words: list[str]):
+    """It is called by a script of pip's, which is then the main module."""
+    script = f"import sys; from agentrl_jax.launch.{program} import main; sys.argv = ['agentrl-x', *{arguments}, '--help']; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and all(word in done.stdout for word in words), done.stdout + done.stderr
+    assert "absl." not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_ends_a_program_quietly():
+    command = f"{sys.executable} -m agentrl_jax.launch.train --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.returncode in (0, 141) and done.stderr == ""
