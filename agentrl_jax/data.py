@@ -96,6 +96,7 @@ class DemonstrationFeed:
     def __init__(self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None) -> None:
         def with_calls(record: bytes) -> Group:
             trajectory = scripted_calls(decode(record), agent)
+            check_budget(trajectory, agent)
             return Group(trajectory.task, (trajectory,))
 
         def own(records: Sequence[bytes]) -> list[Group]:
@@ -116,6 +117,16 @@ class DemonstrationFeed:
 
     def load(self, state: Any) -> None:
         self._iterator.set_state(state)
+
+
+def check_budget(trajectory: Trajectory, agent: Agent) -> None:
+    """Raises UserError where an action is longer than the agent may write: it would be taught what it can never say."""
+    for turn in trajectory.turns:
+        length, budget = len(turn.calls[-1].action), agent.sampling.budget
+        if length > budget:
+            raise UserError(
+                f"the demonstrated action {turn.action.text!r} takes {length} tokens, an agent's budget is {budget}: raise agent.budget"
+            )
 
 
 def returns(trajectories: Sequence[Trajectory]) -> np.ndarray:

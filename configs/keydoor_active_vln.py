@@ -15,7 +15,7 @@ from agentrl_jax.configs.small import Task, pick, rates, small
 from agentrl_jax.experiment import Experiment, Rollouts
 from agentrl_jax.strategies import Independent
 
-STOPPING = Task("KeyDoor-v0", "weak", 256, 4, {"stop": True})
+STOPPING = Task("KeyDoor-v0", "weak", 288, 6, {"stop": True})
 
 
 def get_config(variant: str = "method") -> Experiment:

@@ -1,4 +1,4 @@
-"""ARPO for GUI agents (arXiv 2505.16282) behind a door that a weak player seldom opens, in eight rooms that come again.
+"""ARPO for GUI agents (arXiv 2505.16282) behind a door that a random player seldom opens, in eight rooms that come again.
 
 Released: 8 stored successes per task; where a group's rewards have std < .05 and mean < .2, one stands in for the first member;
 clip .2 and .3, dual clip 3, no KL. There are no malformed actions here to take .5 for.
@@ -12,7 +12,7 @@ from agentrl_jax.algorithms.methods.gui import arpo_gui
 from agentrl_jax.configs.small import Task, pick, rates, rollouts, small
 from agentrl_jax.experiment import Experiment
 
-RARE = Task("KeyDoor-v0", "weak", 256, 4, {"width": 5, "height": 4, "walls": 2}, sft_steps=200)
+RARE = Task("KeyDoor-v0", "random", 288, 6, {"width": 5, "height": 4, "walls": 2}, sft_steps=200)
 
 
 def get_config(variant: str = "method") -> Experiment:

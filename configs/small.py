@@ -49,7 +49,7 @@ TWO_ATTEMPTS = Task("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators
 CALCULATOR = Task("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = Task("Chain-v0", "weak", 200, 3, {"length": 8})
 DESK = Task("Desk-v0", "mixture", 160, 5)
-KEY_DOOR = Task("KeyDoor-v0", "weak", 256, 4)
+KEY_DOOR = Task("KeyDoor-v0", "weak", 288, 6)
 KUHN = Task("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = Task("Lookup-v0", "mixture", 128, 5)
 

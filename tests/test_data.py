@@ -197,6 +197,14 @@ def test_a_batch_is_a_group_a_demonstration_with_its_calls(path: Path, demonstra
             assert np.array_equal(a.ids, b.ids) and a.source == "demonstration"
 
 
+def test_an_action_that_the_agent_could_never_say_is_refused(path: Path, demonstrations: list[Trajectory]):
+    longest = max(len(call.action) for one in demonstrations for call in scripted_calls(one, AGENT).calls)
+    enough, short = (dataclasses.replace(AGENT, sampling=Sampling(budget=longest - cut)) for cut in (0, 1))
+    some(data.DemonstrationFeed(path, enough, 5, 0), 4)
+    with pytest.raises(UserError, match=rf"takes {longest} tokens, an agent's budget is {longest - 1}: raise agent.budget"):
+        some(data.DemonstrationFeed(path, short, 5, 0), 4)
+
+
 def test_every_epoch_shows_every_record_once_in_an_order_of_its_own(path: Path, demonstrations: list[Trajectory]):
     seen = names(some(data.DemonstrationFeed(path, AGENT, 3, 0), RECORDS))  # three epochs: batches run over their ends
     epochs = [seen[i : i + RECORDS] for i in range(0, 3 * RECORDS, RECORDS)]
