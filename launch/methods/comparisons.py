@@ -82,11 +82,12 @@ COMPARISONS = (
         seeds=tuple(range(6)),  # three had told nothing, where the interval was wider than the difference
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
-             measure=area("rollout/success")),
+             SLOWER, measure=area("rollout/success")),
     variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off.",
              measure=final_return),
     variants(
-        "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", measure=area("rollout/success")
+        "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", SLOWER,
+        measure=area("rollout/success"),
     ),
     variants(
         "arpo_calls", "lookup_arpo", "ARPO, arXiv 2507.19849", "Branching reaches a success rate of 0.8 with fewer tool calls.", SLOWER,
