@@ -31,7 +31,6 @@ CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64-length-x10": V5E | {"length": 81_920, "programs": "update"},
     "qwen3_8b-v5e-64-calls-x10": V5E | {"engine_rows": 80, "programs": "decode"},
     "qwen3_8b-v5e-64-slices-x10": V5E | {"topology": "10x v5e:8x8", "data": 10, "rows": 640, "programs": "update"},
-    "qwen3_8b-v5e-64-float32": V5E | {"param_dtype": "float32", "programs": "update,publish"},
     "qwen3_32b-v5p-128": V5P | {"programs": "update"},
     "qwen3_32b-v5p-128-engine": V5P | {"programs": "publish,prefill,decode"},
     "qwen3_32b-v5p-128-length-x10": V5P | {"length": 81_920, "programs": "update"},
