@@ -64,11 +64,13 @@ def make_mesh(config: MeshConfig, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh over all devices, or those given. Raises UserError where the sizes do not multiply to their number."""
     if devices is None and config.each:
         devices = first_of_each(config.each, jax.devices())
-    kinds = (AxisType.Auto,) * len(AXES)
+    devices = jax.devices() if devices is None else devices
     if set(config.over_network()) == {1}:
-        sizes = _filled(config.within(), jax.device_count() if devices is None else len(devices))
-        return jax.make_mesh(sizes, AXES, kinds, devices=devices)
-    return Mesh(arranged(config, jax.devices() if devices is None else devices), AXES, axis_types=kinds)
+        sizes = _filled(config.within(), len(devices))
+        found = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)  # 2 x 4 x 2 on a torus of 4 x 4 too
+    else:
+        found = arranged(config, devices)
+    return Mesh(found, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def arranged(config: MeshConfig, devices: Sequence[Any]) -> np.ndarray:
@@ -78,7 +80,9 @@ def arranged(config: MeshConfig, devices: Sequence[Any]) -> np.ndarray:
         raise UserError(f"{len(devices)} devices cannot be split evenly over {len(slices)} slices")
     outer = _filled(config.over_network(), len(slices), "dcn_", "slices")
     inner = _filled(config.within(), len(devices) // len(slices), of="devices of a slice")
-    return mesh_utils.create_hybrid_device_mesh(inner, outer, devices, process_is_granule=not _sliced(devices))
+    return mesh_utils.create_hybrid_device_mesh(
+        inner, outer, devices, process_is_granule=not _sliced(devices), allow_split_physical_axes=True
+    )
 
 
 def _filled(sizes: Sequence[int], count: int, prefix: str = "", of: str = "devices") -> tuple[int, ...]:

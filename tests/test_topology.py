@@ -127,3 +127,20 @@ with jax.set_mesh(described_mesh("v5e:2x2", MeshConfig(data=2, tensor=2))):
         print(compiled.as_text().count("tpu_custom_call"))
 """
     assert all(int(count) >= 3 for count in outcome("-c", code).split())  # forward, queries' and keys' gradients
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_mesh_may_split_an_axis_of_the_torus():
+    code = """
+import json
+from agentrl_jax.sharding import MeshConfig
+from agentrl_jax.topology import described_mesh
+
+for name in ("v6e:4x4", "v5e:4x4"):
+    print(json.dumps(described_mesh(name, MeshConfig(data=2, fsdp=4, tensor=2)).shape))
+print(json.dumps(described_mesh("v5p:4x4x4", MeshConfig(data=2, fsdp=4, expert=2, tensor=4)).shape))
+"""
+    *small, large = map(json.loads, outcome("-c", code).splitlines())
+    assert small == [{"data": 2, "fsdp": 4, "expert": 1, "tensor": 2}] * 2
+    assert large == {"data": 2, "fsdp": 4, "expert": 2, "tensor": 4}
