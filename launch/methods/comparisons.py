@@ -15,6 +15,7 @@ WORDLE = {
     "environment.options.words": "16", "demonstrations.episodes": "2000", "sft.steps": "150", "rl.steps": "60",
     "rl.source.tasks": "16", "rl.algorithm.optimizer.learning_rate": "3e-4", "evaluation.episodes": "256",
 }  # fmt: skip
+SIX = tuple(range(6))  # where three told nothing, as the interval was wider than the difference
 SLOWER = {"rl.algorithm.optimizer.learning_rate": "3e-4"}  # so that it takes more than a few steps
 
 ASYNC = "configs/chain_async.py"
@@ -60,10 +61,10 @@ COMPARISONS = (
     ),
     variants(
         "arpo_replay", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "A stored success gives all-failed groups a signal.", SLOWER,
-        measure=area("groups_with_signal"),
+        measure=area("groups_with_signal"), seeds=SIX,
     ),
     variants("arpo_success", "keydoor_arpo", "ARPO (GUI), arXiv 2505.16282", "With replay more episodes of the tasks it plays succeed.",
-             SLOWER, measure=area("rollout/success")),
+             SLOWER, measure=area("rollout/success"), seeds=SIX),
     variants(
         "score", "arithmetic_score", "SCoRe, arXiv 2409.12917", "The second attempt improves on the first.", measure=correction
     ),
@@ -79,7 +80,7 @@ COMPARISONS = (
     variants("truncated_weights", "keydoor_dart", "DART, arXiv 2509.23866", "Truncated importance weights help on stale samples."),
     variants(
         "ufo", "arithmetic_ufo", "UFO, arXiv 2507.14295", "Answers of an episode differ more.", measure=distinct_answers,
-        seeds=tuple(range(6)),  # three had told nothing, where the interval was wider than the difference
+        seeds=SIX,
     ),
     variants("gigpo", "chain_gigpo", "GiGPO, arXiv 2505.10978", "Comparing steps from the same state makes more succeed.",
              SLOWER, measure=area("rollout/success")),
