@@ -15,12 +15,15 @@ Bootstrap = Callable[[Evidence], np.ndarray]  # the value of the state that each
 
 
 def no_bootstrap(evidence: Evidence) -> np.ndarray:
-    """Nothing is expected after the last token, also where an episode was cut, [J] (as verl has it)."""
+    """Nothing is expected after the last token, also where an episode was cut, [J]: being cut is having failed (as verl has it)."""
     return np.zeros(len(evidence.trajectories))
 
 
 def last_value(evidence: Evidence) -> np.ndarray:
-    """The critic's value at the last written token of a truncated trajectory, the state nearest to its end; else 0, [J]."""
+    """The critic's value at the last written token of a truncated trajectory, the state nearest to its end; else 0, [J].
+
+    For rewards that would have gone on. Where failing is being cut it takes the price off failure: the critic regresses on itself.
+    """
     value = known(evidence.token_value, "value under a critic")
     last = np.full(len(evidence.trajectories), -1)
     last[evidence.token_trajectory] = np.arange(len(value))  # of several tokens the last one stays
@@ -50,7 +53,7 @@ class GAE:
     lam: float | LengthAdaptive = 1.0
     critic_lam: float | None = None  # None: as `lam`
     whiten: bool = True  # advantages over the batch's tokens
-    bootstrap: Bootstrap = last_value  # of a truncated trajectory's end
+    bootstrap: Bootstrap = no_bootstrap  # of a truncated trajectory's end
     penalty: TokenReward | None = None  # a reward of each token, say `KLInReward`
 
     def __call__(self, evidence: Evidence) -> Credit:
@@ -75,7 +78,7 @@ class TurnGAE:
     gamma: float = 0.99
     lam: float = 0.95
     whiten: bool = False
-    bootstrap: Bootstrap = last_value
+    bootstrap: Bootstrap = no_bootstrap
 
     def __call__(self, evidence: Evidence) -> Credit:
         value = known(evidence.token_value, "value under a critic")
@@ -106,7 +109,7 @@ class BiLevelGAE:
     lam: float = 1.0
     turn_gamma: float = 0.95
     whiten: bool = True
-    bootstrap: Bootstrap = last_value
+    bootstrap: Bootstrap = no_bootstrap
     penalty: TokenReward | None = None
 
     def __call__(self, evidence: Evidence) -> Credit:

@@ -58,7 +58,7 @@ def rewards_of(trajectory: object) -> list[float]:
 def test_token_gae_is_the_sum_of_differences(shapes: list, gamma: float, lam: float, critic: float | None, seed: int):
     evidence = evidence_of(some_cut(grown_groups(shapes), seed), "token_value", seed=seed)
     assert evidence.token_value is not None
-    found = GAE(gamma, lam, critic, whiten=False)(evidence)
+    found = GAE(gamma, lam, critic, whiten=False, bootstrap=last_value)(evidence)
     advantage, target = [], []
     for trajectory, values in zip(evidence.trajectories, split_by_trajectory(evidence, evidence.token_value)):
         end = values[-1] if trajectory.truncated else 0.0
@@ -67,7 +67,7 @@ def test_token_gae_is_the_sum_of_differences(shapes: list, gamma: float, lam: fl
         target += [a + v for a, v in zip(trace, values)]
     assert found.advantage == pytest.approx(advantage, abs=1e-9)
     assert found.target == pytest.approx(target, abs=1e-9)
-    assert GAE(gamma, lam, critic)(evidence).advantage == pytest.approx(standard(advantage), abs=1e-6)
+    assert GAE(gamma, lam, critic, bootstrap=last_value)(evidence).advantage == pytest.approx(standard(advantage), abs=1e-6)
 
 
 @given(shapes=batch_shapes, gamma=coefficients, lam=coefficients, seed=st.integers(0, 99))
@@ -93,7 +93,7 @@ def test_turn_gae_is_that_of_steps_of_one_token(shapes: list, gamma: float, lam:
 def test_bi_level_gae_is_two_gaes(shapes: list, gamma: float, lam: float, turn_gamma: float, seed: int):
     evidence = evidence_of(some_cut(grown_groups(shapes), seed), "token_value", seed=seed)
     assert evidence.token_value is not None
-    found = BiLevelGAE(gamma, lam, turn_gamma, whiten=False)(evidence)
+    found = BiLevelGAE(gamma, lam, turn_gamma, whiten=False, bootstrap=last_value)(evidence)
     advantage: list[float] = []
     for trajectory, values in zip(evidence.trajectories, split_by_trajectory(evidence, evidence.token_value)):
         lengths = [len(turn.calls[0].action) for turn in trajectory.turns]
@@ -113,11 +113,12 @@ def test_on_one_turn_both_levels_are_token_gae(shapes: list, gamma: float, lam: 
     groups = some_cut(grown_groups([[turns[:1] for turns in group] for group in shapes]), seed)
     evidence = evidence_of(groups, "token_value", seed=seed)
     # At a cut the two discount the value that follows by a turn's and by a token's gamma.
-    both, plain = BiLevelGAE(gamma, lam, turn_gamma=gamma)(evidence), GAE(gamma, lam)(evidence)
+    cut = {"bootstrap": last_value}
+    both, plain = BiLevelGAE(gamma, lam, turn_gamma=gamma, **cut)(evidence), GAE(gamma, lam, **cut)(evidence)
     assert both.advantage == pytest.approx(plain.advantage, abs=1e-8)
     assert both.target == pytest.approx(plain.target, abs=1e-9)
-    other = BiLevelGAE(gamma, lam, turn_gamma=0.3, bootstrap=no_bootstrap)(evidence)
-    assert other.advantage == pytest.approx(GAE(gamma, lam, bootstrap=no_bootstrap)(evidence).advantage, abs=1e-8)
+    other = BiLevelGAE(gamma, lam, turn_gamma=0.3)(evidence)
+    assert other.advantage == pytest.approx(GAE(gamma, lam)(evidence).advantage, abs=1e-8)
 
 
 def test_a_turn_that_earns_nothing_is_a_turn_all_the_same():
@@ -188,14 +189,15 @@ def test_the_actors_lambda_is_that_of_its_trajectory_and_leaves_the_target_alone
         assert adaptive.target.tolist() == fixed.target.tolist()
 
 
-def test_a_cut_episode_expects_what_its_last_state_is_worth():
+def test_a_cut_episode_expects_nothing_or_what_its_last_state_is_worth():
     turns = [make_turn([make_call([1], [2, 3])], 1.0)]
     ended, cut = (Group("a", (make_trajectory(*turns).replace(stop_reason=reason),)) for reason in ("terminated", "truncated"))
     values = np.array([0.25, 0.5])
     assert GAE(whiten=False)(evidence_of([ended], token_value=values)).advantage.tolist() == [0.75, 0.5]
-    assert GAE(whiten=False)(evidence_of([cut], token_value=values)).advantage.tolist() == [1.25, 1.0]
-    assert GAE(whiten=False, bootstrap=no_bootstrap)(evidence_of([cut], token_value=values)).advantage.tolist() == [0.75, 0.5]
-    assert TurnGAE(1.0, 1.0)(evidence_of([cut], token_value=values)).advantage.tolist() == [1.25, 1.25]
+    for by_default in (GAE(whiten=False), GAE(whiten=False, bootstrap=no_bootstrap)):
+        assert by_default(evidence_of([cut], token_value=values)).advantage.tolist() == [0.75, 0.5]
+    assert GAE(whiten=False, bootstrap=last_value)(evidence_of([cut], token_value=values)).advantage.tolist() == [1.25, 1.0]
+    assert TurnGAE(1.0, 1.0, bootstrap=last_value)(evidence_of([cut], token_value=values)).advantage.tolist() == [1.25, 1.25]
     assert last_value(evidence_of([cut, ended], token_value=np.tile(values, 2))).tolist() == [0.5, 0.0]
 
 
