@@ -3,7 +3,8 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
@@ -18,6 +19,7 @@ from agentrl_jax.trajectories import Call, Group, Key, Trajectory, Turn
 from agentrl_jax.workers import StepResult, Task, World
 
 Opening = tuple[Message, ...]
+LEAST = 1e-9  # of the actions' probability, that is left where all seem to have been tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +29,15 @@ class Node:
     turns: tuple[Turn, ...]
     prompt: Ids
     logp: float  # sum over the tokens of all actions on the way
+    tried: Mapping[str, float] = field(default_factory=dict)  # the actions that were written here, with their log-probs
 
     def score(self, power: float) -> float:
-        """logp / length^power: with power 0 the pure sum of log-probs, with 1 their mean over actions."""
-        return self.logp / max(len(self.turns), 1) ** power
+        """logp / length^power: with power 0 the pure sum of log-probs, with 1 their mean over actions.
+
+        Where actions were tried, logp is that of the way and of writing none of these.
+        """
+        left = 1.0 - sum(math.exp(logp) for logp in self.tried.values())
+        return (self.logp + math.log(max(left, LEAST))) / max(len(self.turns), 1) ** power
 
 
 @dataclass
@@ -53,6 +60,9 @@ class BestFirst:
     States are the same where the policy is shown the same: with a context of the last message alone that is the world's text, with the
     whole history no two states are. Any state is reached by playing its path again in a fresh world, so any deterministic world will do.
 
+    A state is expanded once. With `reopen` it stays open, for as likely as an action is that was not tried there: then a sure policy's
+    search does not run out of states (ours; the paper says nothing of it).
+
     An action whose world fails is given up alone; the whole search has an episode's deadline. With a `cache`, whoever has the same
     opening shares one search: only for worlds whose opening says all.
     """
@@ -62,6 +72,7 @@ class BestFirst:
     length_power: float = 0.0  # not published for V2
     agent: str = "policy"
     cache: ProofCache | None = None
+    reopen: bool = False
 
     def __post_init__(self) -> None:
         if min(self.expansions, self.width) < 1 or self.length_power < 0:
@@ -153,9 +164,11 @@ class _Search:
         known, heap = {root.prompt.tobytes()}, [(0.0, next(number), root)]
         while heap and self.counts.expansions < c.expansions:
             _, _, node = heapq.heappop(heap)
-            new, proofs = await self._expanded(node)
+            node, new, proofs = await self._expanded(node)
             if proofs:
                 return max(proofs, key=lambda proof: proof.score(c.length_power)).turns
+            if c.reopen:
+                heapq.heappush(heap, (-node.score(c.length_power), next(number), node))
             for child in new:
                 state = child.prompt.tobytes()
                 if state in known:
@@ -165,8 +178,8 @@ class _Search:
                     heapq.heappush(heap, (-child.score(c.length_power), next(number), child))
         return ()
 
-    async def _expanded(self, node: Node) -> tuple[list[Node], list[Node]]:
-        """The states that sampled actions lead to from here, and those among them that end in success."""
+    async def _expanded(self, node: Node) -> tuple[Node, list[Node], list[Node]]:
+        """The node with what was tried there, the states that new actions lead to, and those among them that end in success."""
         counts, n = self.counts, self.counts.expansions
         ((*calls,),) = await self.runtime.sample(self.config.agent, [node.prompt], self.config.width, (*self.key, n))
         counts.expansions, counts.sampled = n + 1, counts.sampled + len(calls)
@@ -175,25 +188,26 @@ class _Search:
             action = self.who.renderer.parse(call.action)
             if not len(call.action):
                 counts.failed += 1
-            elif actions.setdefault(action.text, (call, action))[0] is not call:
+            elif action.text in node.tried or actions.setdefault(action.text, (call, action))[0] is not call:
                 counts.duplicates += 1
         results = await asyncio.gather(*(self._tried(node, action) for _, action in actions.values()))
+        likely = {text: float(call.sampler_logp.astype(float).sum()) for text, (call, _) in actions.items()}
         new, proofs = [], []
-        for (call, action), result in zip(actions.values(), results):
+        for (text, (call, action)), result in zip(actions.items(), results):
             if result is None:
                 counts.failed += 1
                 continue
             observation, reward, terminated, truncated, info = result
             rewards = info.pop("rewards", {"task": reward})
             turns = (*node.turns, Turn((call,), action, observation, reward, rewards, terminated, truncated, info))
-            logp = node.logp + float(call.sampler_logp.astype(float).sum())
+            logp = node.logp + likely[text]
             if info.get("success"):
                 proofs.append(Node(turns, node.prompt, logp))
             elif terminated or truncated or info.get("legal") is False:
                 counts.refused += 1
             else:
                 new.append(Node(turns, prompt_after(self.who, self.opening, turns), logp))
-        return new, proofs
+        return replace(node, tried={**node.tried, **likely}), new, proofs
 
     async def _tried(self, node: Node, action: Message) -> StepResult | None:
         """What a fresh world answers to the action after the node's path; None where it fails at every attempt."""
