@@ -9,13 +9,11 @@ agentrl-train --config=configs/keydoor_arpo.py[:base]
 """
 
 from agentrl_jax.algorithms.methods.gui import arpo_gui
-from agentrl_jax.configs.small import Task, pick, rates, rollouts, small
+from agentrl_jax.configs.small import RARE_ROOMS, pick, rates, rollouts, small
 from agentrl_jax.experiment import Experiment
-
-RARE = Task("KeyDoor-v0", "random", 288, 6, {"width": 5, "height": 4, "walls": 2}, sft_steps=200)
 
 
 def get_config(variant: str = "method") -> Experiment:
-    settings = rates(RARE, rescore=True)
+    settings = rates(RARE_ROOMS, rescore=True)
     algorithm = pick(variant, "keydoor_arpo", method=arpo_gui(**settings), base=arpo_gui(replay=False, **settings))
-    return small("keydoor-arpo", RARE, algorithm, rollouts(tasks=8, worlds=8), steps=40, label="ARPO")
+    return small("keydoor-arpo", RARE_ROOMS, algorithm, rollouts(tasks=8, worlds=8), steps=40, label="ARPO")

@@ -50,6 +50,7 @@ CALCULATOR = Task("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = Task("Chain-v0", "weak", 200, 3, {"length": 8})
 DESK = Task("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = Task("KeyDoor-v0", "weak", 288, 6)
+RARE_ROOMS = Task("KeyDoor-v0", "random", 288, 6, {"width": 5, "height": 4, "walls": 2}, sft_steps=200)  # seldom left by a random player
 KUHN = Task("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = Task("Lookup-v0", "mixture", 128, 5)
 

@@ -87,7 +87,7 @@ COMPARISONS = (
     variants("supo", "chain_supo", "SUPO, arXiv 2510.06727", "Summaries beat a window that cuts the episode off.",
              measure=final_return),
     variants(
-        "spear", "chain_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", SLOWER,
+        "spear", "keydoor_spear", "SPEAR, arXiv 2509.22601", "Self-imitation makes more episodes succeed.", SLOWER,
         measure=area("rollout/success"),
     ),
     variants(
