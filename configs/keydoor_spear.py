@@ -2,7 +2,7 @@
 
 Released: coefficient (1 - cos(pi t / T)) / 2 with T = 100 on ALFWorld, Clip-Cov on the replay, items at most 5 steps old, A' = R -
 median of recent group means, clip .2 and .28, dual clip 10, the top three quarters of groups. Rooms have no tools to reward. Here
-T is the number of steps, and the store is drawn from once it holds more than 96 episodes.
+T is the number of steps, and the store is drawn from once it holds more than 24 episodes.
 
 Expected effect: faster than the base without replay (`:base`) where success is rare.
 
@@ -18,7 +18,7 @@ def get_config(variant: str = "method") -> Experiment:
     settings, steps = rates(RARE_ROOMS), 40
     algorithm = pick(
         variant, "keydoor_spear",
-        method=spear(float(RARE_ROOMS.longest), steps=steps, tools=False, size=64, filter=None, **settings),
+        method=spear(float(RARE_ROOMS.longest), steps=steps, tools=False, size=16, filter=None, **settings),
         base=spear(float(RARE_ROOMS.longest), tools=False, auxiliaries=(), filter=None, **settings),
     )  # fmt: skip
     return small("keydoor-spear", RARE_ROOMS, algorithm, rollouts(tasks=8, worlds=8), steps=steps, label="SPEAR")
