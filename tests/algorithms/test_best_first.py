@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import json
+import math
 import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -70,41 +72,57 @@ def actions(trajectory: Trajectory) -> str:
     return "".join(turn.action.text for turn in trajectory.turns)
 
 
+@dataclass
+class Open:
+    """A state that may be expanded."""
+
+    state: tuple[Sequent, ...]
+    way: str
+    logp: float
+    tried: dict[str, float] = field(default_factory=dict)
+
+    def score(self, power: float) -> float:
+        left = math.log(max(1 - sum(map(math.exp, self.tried.values())), 1e-9))
+        return (self.logp + left) / max(len(self.way), 1) ** power
+
+
 def brute_force(start: Sequent, search: BestFirst) -> tuple[list[str], str | None]:
-    """The states in the order of their expansion, and the proof: no heap, no world; the best of all open nodes looked up each time."""
-    nodes: list[tuple[tuple[Sequent, ...], str, float]] = [((start,), "", 0.0)]
-    expanded: list[int] = []
-    while len(expanded) < search.expansions:
-        open_nodes = [i for i in range(len(nodes)) if i not in expanded]
-        if not open_nodes:
-            break
-        best = max(open_nodes, key=lambda i: (nodes[i][2] / max(len(nodes[i][1]), 1) ** search.length_power, -i))
-        state, way, logp = nodes[best]
+    """The states in the order of their expansion, and the proof: no heap, no world; the best of all open states looked up each time."""
+    nodes, order = [Open((start,), "", 0.0)], list[str]()
+    known = {node.state for node in nodes}
+    while nodes and len(order) < search.expansions:
+        node = max(nodes, key=lambda one: one.score(search.length_power))  # of several the one that has been open longest
+        nodes.remove(node)
         sampled = dict[str, float]()
         for j in range(search.width):
-            tactic, one = guess(shown(state) + "\n", (*KEY, 0, len(expanded), 0, j))
-            sampled.setdefault(tactic, one)
-        expanded.append(best)
-        proofs: list[tuple[float, str]] = []
+            tactic, one = guess(shown(node.state) + "\n", (*KEY, 0, len(order), 0, j))
+            if tactic not in node.tried:
+                sampled.setdefault(tactic, one)
+        order.append(shown(node.state))
+        if search.reopen:
+            nodes.append(replace(node, tried={**node.tried, **sampled}))
+        proofs: list[Open] = []
         for tactic, one in sampled.items():
             try:
-                after = (*applied(state[0], tactic), *state[1:])
+                after = (*applied(node.state[0], tactic), *node.state[1:])
             except Refused:
                 continue
-            score = (logp + one) / (len(way) + 1) ** search.length_power
+            found = Open(after, node.way + tactic, node.logp + one)
             if not after:
-                proofs.append((score, way + tactic))
-            elif after not in [node[0] for node in nodes]:
-                nodes.append((after, way + tactic, logp + one))
+                proofs.append(found)
+            elif after not in known:
+                known.add(after)
+                nodes.append(found)
         if proofs:
-            return [shown(nodes[i][0]) for i in expanded], max(proofs, key=lambda proof: proof[0])[1]
-    return [shown(nodes[i][0]) for i in expanded], None
+            return order, max(proofs, key=lambda proof: proof.score(search.length_power)).way
+    return order, None
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(("expansions", "width"), [(4, 2), (30, 5), (30, 1)])
-def test_it_equals_a_brute_force_search(power: float, expansions: int, width: int):
-    search, engine = BestFirst(expansions, width, power), TacticEngine(guess)
+@pytest.mark.parametrize("reopen", [False, True])
+def test_it_equals_a_brute_force_search(power: float, expansions: int, width: int, reopen: bool):
+    search, engine = BestFirst(expansions, width, power, reopen=reopen), TacticEngine(guess)
     (found,) = searched(search, theorem(TREE), engine).trajectories
     order, proof = brute_force(stated(TREE), search)
     assert [prompt.strip() for prompt in engine.prompts] == [text for text in order for _ in range(width)]
@@ -115,6 +133,8 @@ def test_the_brute_force_search_above_is_of_some_size():
     runs = [brute_force(stated(TREE), BestFirst(30, 5, power)) for power in (0.0, 0.5, 1.0)]
     assert all(proof for _, proof in runs) and max(len(order) for order, _ in runs) > 5
     assert len({tuple(order) for order, _ in runs}) > 1  # the power matters
+    again = [brute_force(stated(TREE), BestFirst(30, 2, power, reopen=True))[0] for power in (0.0, 0.5, 1.0)]
+    assert any(len(order) > len(set(order)) for order in again)  # states were expanded again
 
 
 def test_with_power_0_a_score_is_the_pure_sum_of_log_probs_and_with_1_their_mean():
