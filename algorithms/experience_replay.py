@@ -164,6 +164,21 @@ class LowReward(_Fifo):
             self._kept.extend(t for t in played(group) if self.score(t) <= self.highest)
 
 
+@dataclass
+class Chosen(_Fifo):
+    """The last `size` trajectories that `choose` takes."""
+
+    size: int
+    choose: Callable[[Trajectory], bool]
+
+    def __post_init__(self) -> None:
+        self._kept = deque(maxlen=self.size)
+
+    def add(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._kept.extend(filter(self.choose, played(group)))
+
+
 def every_turn(turn: Turn) -> bool:
     """All of them."""
     return True

@@ -52,7 +52,7 @@ def ui_tars_2(head: HeadMaker, alpha: float = 0.05, warmup: int = 50, **settings
 
     The report names these and does not give their numbers: alpha and warm-up are VAPO's (a public reuse takes alpha 1.5), the
     clips too. Rewards for format and length, of unknown weight, are left to `rewards`. Its merging of models is
-    `models.averaging.interpolate`; streaming rollouts and its data flywheel are no part of the update.
+    `models.averaging.interpolate`, its data flywheel `flywheel.FlywheelConfig`, its streaming rollouts `streaming.Streaming`.
     """
     return vapo(head, alpha, warmup, **{"regularisers": {}, **settings})
 
