@@ -27,9 +27,9 @@ test: $(BIN)/.dev
 test-all: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
 
-# Against torch's transformers and peft, OpenSpiel, compiled for TPUs that are not there, on a Ray cluster of this machine.
+# Against torch's transformers and peft, OpenSpiel, TextWorld, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay,textworld]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
 	$(BIN)/python -m pytest -q -rs tests/test_actors.py

@@ -31,6 +31,7 @@ SPELLINGS = (
     (re.compile(r"^x "), "examine "),
     (re.compile(r"^(put|insert) (.+) (in|into) (.+)$"), r"insert \2 into \4"),
 )
+REFUSED = "That is not possible here."
 LONGEST = 100  # letters of a command; no possible one has half as many
 
 
@@ -122,7 +123,7 @@ def telling(seed: int) -> Telling:
     """The sentences that a seed picks."""
     rng = np.random.default_rng(seed)
 
-    def pick(kinds: Sequence[str]) -> str:
+    def pick(kinds: tuple[str, ...]) -> str:
         return kinds[rng.integers(len(kinds))]
 
     return Telling(

@@ -1,6 +1,6 @@
 """`TextNav`: put the stale food into the fridge (LMRL-Gym, arXiv 2311.18232)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ import numpy as np
 
 from agentrl_jax.environment import Environment, Messages, Player
 from agentrl_jax.envs.lmrl.house import ROOMS, State, commands, next_step
-from agentrl_jax.envs.lmrl.house_text import Telling, canonical, carried, telling
+from agentrl_jax.envs.lmrl.house_text import REFUSED, Telling, canonical, carried, telling
 from agentrl_jax.envs.rewindable import Rewindable
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
@@ -20,11 +20,26 @@ UNLISTED = ("examine", "look", "inventory")  # possible commands that hold one o
 FAR = frozenset({"office", "bathroom", "garden", "backyard"})
 
 
+def listed(possible: Iterable[str]) -> tuple[str, ...]:
+    """The possible commands without those to examine, to look and to take stock."""
+    return tuple(command for command in possible if not any(word in command for word in UNLISTED))
+
+
+def start_of(env: Environment, options: Mapping[str, Any]) -> str:
+    """The room where an episode starts: the one that the reset's options name, or one that is drawn."""
+    if unknown := options.keys() - {"room"}:
+        raise UserError(f"{type(env).__name__} has no reset option {sorted(unknown)}; it has: room")
+    room = options.get("room", ROOMS[env.np_random.integers(len(ROOMS))])
+    if room not in ROOMS:
+        raise UserError(f"room must be one of {', '.join(ROOMS)}, not {room!r}")
+    return room
+
+
 def _random(env: Environment, rng: np.random.Generator) -> str:
     """A uniform command of those that are listed."""
     assert isinstance(env, TextNav)
-    listed = env.admissible()
-    return listed[rng.integers(len(listed))]
+    choices = env.admissible()
+    return choices[rng.integers(len(choices))]
 
 
 def _expert(env: Environment, rng: np.random.Generator) -> str:
@@ -90,19 +105,14 @@ class TextNav(Rewindable):
 
     def admissible(self) -> tuple[str, ...]:
         """The commands that are listed, in alphabetical order."""
-        return tuple(command for command in commands(self.state) if not any(word in command for word in UNLISTED))
+        return listed(commands(self.state))
 
     @property
     def telling(self) -> Telling:
         return telling(self.sentences)
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if unknown := options.keys() - {"room"}:
-            raise UserError(f"TextNav has no reset option {sorted(unknown)}; it has: room")
-        room = options.get("room", ROOMS[self.np_random.integers(len(ROOMS))])
-        if room not in ROOMS:
-            raise UserError(f"room must be one of {', '.join(ROOMS)}, not {room!r}")
-        self.start, self.lot = room, float(self.np_random.random())
+        self.start, self.lot = start_of(self, options), float(self.np_random.random())
         self._rewind()
         return self._said(self.telling.room(self.state, self.view == "full")), {}
 
@@ -117,7 +127,7 @@ class TextNav(Rewindable):
         command = canonical(text, self.state)
         info: dict[str, Any] = {"legal": command is not None}
         if command is None:
-            answer = "That is not possible here."
+            answer = REFUSED
         else:
             self.state = commands(self.state)[command]
             answer = self.telling.answer(command, self.state, self.view == "full")

@@ -70,7 +70,7 @@ class RestatedHouse:
         every = [f"go {way}" for way in COMPASS] + [f"{verb} {holder}" for verb in ("open", "close") for holder in ("chest", "fridge")]
         for thing in self.where:
             every += [f"{verb} {thing}" for verb in ("take", "drop", "eat")]
-            every += [f"{how.format(thing)} {holder}" for how in ("take {} from", "put {} on", "insert {} into") for holder in SHELFS]
+            every += [f"{how.format(thing)} {holder}" for how in ("take {} from", "put {} on", "insert {} into") for holder in FURNITURE]
         return sorted(filter(self.can, every))
 
     def do(self, command: str | None):
@@ -92,7 +92,7 @@ class RestatedHouse:
         return (1.0 if won else 0.0), over, not over and self.count == 15
 
 
-SHELFS = ("table", "chest", "fridge")
+FURNITURE = ("table", "chest", "fridge")
 
 
 def any_text(dice: random.Random, listed: list[str]) -> tuple[str, str | None]:
