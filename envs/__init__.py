@@ -17,6 +17,7 @@ ENVIRONMENTS = {
     "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),
     "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
+    "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }

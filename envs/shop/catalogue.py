@@ -9,7 +9,7 @@ import numpy as np
 
 COLORS = ("black", "white", "red", "blue", "green", "grey", "brown", "yellow")
 SIZES = ("x-small", "small", "medium", "large", "x-large")
-SYLLABLES = ("bel", "cor", "dan", "fen", "gor", "hal", "kip", "lum", "mar", "nov", "ost", "pel", "rin", "sol", "tav", "vek", "wil", "zan")
+SYLLABLES = ("bel", "cor", "dan", "fen", "gor", "hal", "kip", "lum", "mar", "nov", "ost", "pel", "ros", "sol", "tav", "vek", "wob", "zan")
 ALPHABET = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 FEATURE = ("{}, so you need not think about it again", "made to be {}", "{} from the first day on", "tested by us: it is {}")
 DESCRIPTION = (
