@@ -13,18 +13,16 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
-from agentrl_jax.environment import Environment, Messages, Player
-from agentrl_jax.envs.lmrl.house import EDIBLE, HOLDERS, OPPOSITE, ROOMS, THINGS, WAYS, State, commands, next_step
-from agentrl_jax.envs.lmrl.house_text import REFUSED, canonical, carried
-from agentrl_jax.envs.lmrl.text_nav import HORIZON, VIEWS, TextNav, listed, start_of
+from agentrl_jax.environment import Messages, Player
+from agentrl_jax.envs.lmrl.house import EDIBLE, HOLDERS, OPPOSITE, ROOMS, THINGS, WAYS, State, commands
+from agentrl_jax.envs.lmrl.house_text import REFUSED, canonical
+from agentrl_jax.envs.lmrl.text_nav import HORIZON, PLAYERS, House
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import user
 
 GRAMMAR_SEED = 1234
 ROOM_NAME = re.compile(r"-= [\w ]+ =-\n")  # above a room's description
@@ -92,20 +90,7 @@ def compiled(room: str) -> str:
         return textworld.generator.compile_game(game, options)
 
 
-def _random(env: Environment, rng: np.random.Generator) -> str:
-    """A uniform command of those that are listed."""
-    assert isinstance(env, TextWorldNav)
-    choices = env.admissible()
-    return choices[rng.integers(len(choices))]
-
-
-def _expert(env: Environment, rng: np.random.Generator) -> str:
-    """The first command of a shortest way to win."""
-    assert isinstance(env, TextWorldNav)
-    return next_step(env.state)
-
-
-class TextWorldNav(Environment):
+class TextWorldNav(House):
     """`TextNav` with the textworld package's answers: the same map, commands, views and horizon, and that package's sentences.
 
     Texts are read as `TextNav` reads them, and the game is given the possible command that is meant; it never sees any other text, some
@@ -115,34 +100,25 @@ class TextWorldNav(Environment):
     `info["legal"]` says whether the command was possible. Reset option: `room`, where to start; by default one of the eight.
     """
 
-    players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _random, "expert": _expert})
-    reward_bounds: tuple[float, float] = (0.0, 1.0)
-    score_anchors = TextNav.score_anchors
-    rules = TextNav.rules
+    players: ClassVar[Mapping[str, Player]] = PLAYERS
 
     def __init__(self, view: str = "full", render_mode: str | None = None) -> None:
-        super().__init__(render_mode)
-        if view not in VIEWS:
-            raise UserError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
-        self.view = view
+        super().__init__(view, render_mode)
         self.game: Any = None
-        self.possible: tuple[str, ...] = ()  # what the package says can be done
-        self.state = State(ROOMS[0])
-        self.turns = 0
+        self.commands: tuple[str, ...] = ()  # what the package says can be done
 
-    def admissible(self) -> tuple[str, ...]:
-        """The commands that are listed, in alphabetical order."""
-        return listed(self.possible)
+    def possible(self) -> tuple[str, ...]:
+        return self.commands
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        room = start_of(self, options)
+        room = self._start(options)
         textworld = package()
         self.close()
         self.game = textworld.start(compiled(room), textworld.EnvInfos(admissible_commands=True, score=True))
         self.state, self.turns = State(room), 0
         answer = self.game.reset()
-        self.possible = tuple(sorted(answer.admissible_commands))
-        return self._said(self._text(answer.feedback)), {}
+        self.commands = tuple(sorted(answer.admissible_commands))
+        return self._said(self._text(answer.feedback), load=False), {}
 
     def close(self) -> None:
         if self.game is not None:
@@ -156,25 +132,20 @@ class TextWorldNav(Environment):
         parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n", told.strip())]
         return "\n\n".join(parts[1:] if told != text and self.view == "partial" else parts)
 
-    def _said(self, *paragraphs: str) -> Messages:
-        return (user("\n\n".join([*paragraphs, f"Admissible commands: {', '.join(self.admissible())}"]) + "\n"),)
-
     def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         self.turns += 1
         command = canonical(text, self.state)
         info: dict[str, Any] = {"legal": command is not None}
-        paragraphs, score, over = [REFUSED], 0.0, False
+        said, score, over = REFUSED, 0.0, False
         if command is not None:
             answer, _, over = self.game.step(command)
             self.state = commands(self.state)[command]
-            self.possible, score = tuple(sorted(answer.admissible_commands)), float(answer.score)
-            paragraphs = [self._text(answer.feedback)]
+            self.commands, score = tuple(sorted(answer.admissible_commands)), float(answer.score)
+            said = self._text(answer.feedback)
         cut = not over and self.turns == HORIZON
         if over or cut:
             info["success"] = score == 1
-        if self.view == "full":
-            paragraphs.append(carried(self.state))
-        return self._said(*paragraphs), score, over, cut, info
+        return self._said(said), score, over, cut, info
 
 
 if "textworld/TextNav-v0" not in gymnasium.registry:

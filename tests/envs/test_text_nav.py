@@ -321,7 +321,7 @@ def test_a_seed_of_sentences_changes_the_words_and_nothing_else():
 
 @pytest.mark.slow
 def test_the_data_policy_has_the_published_mean_and_length():
-    """0.258 and 12.2; the released script's, which knows its way one turn in ten, wins next to nothing."""
+    """0.258 and 12.2; the released script, which knows its way one turn in ten, wins next to nothing."""
     games = [played(text_nav(), "mixture", seed) for seed in range(1000)]
     wins, lengths = [g.total_reward for g in games], [len(g.turns) for g in games]
     assert abs(np.mean(wins) - 0.258) < 3 * np.sqrt(2 * 0.258 * 0.742 / 1000)

@@ -19,8 +19,8 @@ def test_both_know_the_same_commands_scores_and_ends(view):
         env.reset(seed=game, options={"room": ROOMS[game % len(ROOMS)]})
         done = False
         while not done:
-            assert env.possible == tuple(commands(env.state))
-            command = next_step(env.state) if dice.random() < 0.5 else dice.choice(env.possible)
+            assert env.possible() == tuple(commands(env.state))
+            command = next_step(env.state) if dice.random() < 0.5 else dice.choice(env.possible())
             (message,), reward, terminated, truncated, info = env.step(command)
             assert terminated is (env.state.won or env.state.lost) and reward == float(env.state.won) and info["legal"]
             assert "-=" not in message.text and ">" not in message.text and "***" not in message.text
