@@ -14,7 +14,7 @@ ALPHABET = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 FEATURE = ("{}, so you need not think about it again", "made to be {}", "{} from the first day on", "tested by us: it is {}")
 DESCRIPTION = (
     "This {kind} is what {brand} is known for.",
-    "{brand} has made every {kind} in the same small town for years.",
+    "{brand} has made every {kind} in the same quiet town for years.",
     "A {kind} that you will want to keep, by {brand}.",
     "Whoever looks for a good {kind} ends at {brand}.",
 )

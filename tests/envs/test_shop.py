@@ -202,6 +202,12 @@ def test_a_catalogue_has_products_of_all_kinds_and_no_two_of_one_link():
     assert catalogue(0, 40) == products[:40] and catalogue(1, 40) != products[:40]
 
 
+def test_no_text_names_an_option():
+    """WebShop pays for a chosen option that the product's own texts name, wanted or not; here there is none."""
+    for each in catalogue(0, 1000):
+        assert not any(re.search(rf"\b{value}\b", each.text) for values in each.options.values() for value in values)
+
+
 def test_a_goal_can_be_met_and_says_what_it_asks_for():
     found = goals(0, 1000)
     assert len(found) == 2000 and len({g.instruction for g in found}) > 1990
