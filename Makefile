@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 VARIANT ?=
 SEED ?= 0
 
-.PHONY: quickstart test test-all test-extras lint check format clean
+.PHONY: quickstart test test-all test-extras test-textworld lint check format clean
 
 $(BIN)/.package: setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -34,6 +34,11 @@ test-extras: $(BIN)/.dev
 	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
 	$(BIN)/python -m pytest -q -rs tests/test_actors.py
 	$(BIN)/python -m pytest -q -rs -k actor tests/test_workers.py tests/test_faults.py
+
+# Text-Nav beside the textworld package, whose installation takes minutes and a C compiler.
+test-textworld: $(BIN)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[textworld]'
+	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

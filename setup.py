@@ -57,6 +57,7 @@ EXTRAS = {
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
     "selfplay": ["open-spiel>=2.0.2,<2.1", PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
+    "textworld": ["textworld>=1.7,<1.8"],  # Text-Nav in that package's words; building it needs a C compiler
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
 }

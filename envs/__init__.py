@@ -7,6 +7,7 @@ ENVIRONMENTS = {
     "agentrl/Wordle-v0": ("agentrl_jax.envs.lmrl.wordle:Wordle", {}),
     "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
     "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
+    "agentrl/TextNav-v0": ("agentrl_jax.envs.lmrl.text_nav:TextNav", {}),
     "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
     "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
     "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),
@@ -16,6 +17,8 @@ ENVIRONMENTS = {
     "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),
     "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
+    "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
+    "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 
