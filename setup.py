@@ -33,6 +33,7 @@ REQUIRES = [
     "matplotlib>=3.11,<4",
     "tensorboardX>=2.6.5,<3",
 ]
+SPIEL = ["open-spiel>=2.0.2,<2.1"]
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {
     "dev": [
@@ -54,7 +55,8 @@ EXTRAS = {
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
-    "selfplay": ["open-spiel>=2.0.2,<2.1"],  # whose rules tests compare ours with
+    "selfplay": SPIEL,  # whose rules tests compare ours with
+    "chess": SPIEL,  # whose rules are ours
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
 }
