@@ -108,9 +108,10 @@ class Board:
                     end += step
         king = 95 if self.white else 25
         for right, way, between in (("k", E, (1, 2)), ("q", W, (1, 2, 3))):
-            if (right.upper() if self.white else right) in self.rights and all(self.cells[king + way * b] == "." for b in between):
-                if not any(self.attacked(king + way * b, not self.white) for b in (0, 1, 2)):
-                    yield Move(king, king + 2 * way)
+            has = (right.upper() if self.white else right) in self.rights
+            free = has and all(self.cells[king + way * b] == "." for b in between)
+            if free and not any(self.attacked(king + way * b, not self.white) for b in (0, 1, 2)):
+                yield Move(king, king + 2 * way)
 
     def after(self, move: Move) -> "Board":
         cells, piece = list(self.cells), self.cells[move.start]
@@ -147,7 +148,9 @@ class Board:
         else:
             takes = self.cells[move.end] != "." or (piece == "P" and move.start % 10 != move.end % 10)
             if piece == "P":
-                text = (name(move.start)[0] + "x" if takes else "") + name(move.end) + ("=" + move.promotion.upper() if move.promotion else "")
+                text = (
+                    (name(move.start)[0] + "x" if takes else "") + name(move.end) + ("=" + move.promotion.upper() if move.promotion else "")
+                )
             else:
                 rivals = [m.start for m in self.legal if m.end == move.end and m.start != move.start]
                 rivals = [r for r in rivals if self.cells[r] == self.cells[move.start]]

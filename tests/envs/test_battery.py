@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
@@ -21,7 +22,9 @@ from agentrl_jax.games import Game
 from agentrl_jax.messages import ImagePart, Message, TextPart, assistant, user
 from agentrl_jax.trajectories import Turn
 
-NAMES = sorted(name for name in gymnasium.registry if name.startswith("agentrl/"))
+NEEDS = {"agentrl/Chess-v0": "pyspiel", "agentrl/ChessEndgames-v0": "pyspiel"}  # which module of an extra
+ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
+NAMES = sorted(name for name in gymnasium.registry if name.startswith("agentrl/") and name not in ABSENT)
 SOLITARY = [name for name in NAMES if not isinstance(make(name), Game)]  # what is more of games is in test_games.py
 PLAYERS = [(name, player) for name in NAMES for player in make(name).players]
 LIMIT = 1000  # no game here is longer
@@ -72,6 +75,17 @@ def play_everything(names: list[str]) -> dict[str, list]:
 
 def total(record: list) -> float:
     return sum(step[2] for step in record[1:])
+
+
+@pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)}: OpenSpiel is not installed; make test-extras does it")
+def test_every_registered_environment_is_played_here():
+    assert set(NAMES) == {name for name in gymnasium.registry if name.startswith("agentrl/")}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_an_environment_says_which_extra_it_needs(name):
+    with pytest.raises(UserError, match="pip install"):
+        make(name)
 
 
 def test_importing_again_registers_nothing_twice_and_warns_of_nothing():

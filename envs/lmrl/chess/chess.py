@@ -99,8 +99,8 @@ class Chess(Rewindable):
         self.moves, self._end = moves, "\n" if bc_state_newline else ""
         self.score_anchors = ANCHORS if moves == MOVES else None
         self.rules = (
-            f"You have White: mate Black within {moves} moves. Each time you are told the position in Forsyth-Edwards notation, with spaces\n"
-            "between all characters: the ranks from the eighth down to the first, White's pieces in capitals, numbers for empty squares.\n"
+            f"You have White: mate Black within {moves} moves. Each time you are told the position in Forsyth-Edwards notation, with a\n"
+            "space between all characters: ranks from the eighth to the first, White's pieces in capitals, numbers for empty squares.\n"
             "Write a move in standard algebraic notation, with or without spaces: e 4, N x e 5, O - O, e 8 = Q.\n"
             "Anything else costs a point and a move, and the position stays as it is."
         )

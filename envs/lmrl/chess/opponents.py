@@ -48,8 +48,12 @@ class Search:
     noise: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.depth not in (1, 2, 3, 4) or not 0 <= self.blunder <= 1 or not 0 <= self.noise < 10_000:
-            raise UserError(f"depth is 1, 2, 3 or 4, blunder a share and noise some centipawns, not {self.depth}, {self.blunder} and {self.noise}")
+        if self.depth not in (1, 2, 3, 4):
+            raise UserError(f"depth is 1, 2, 3 or 4, not {self.depth!r}")
+        for name, most in (("blunder", 1), ("noise", 500)):
+            number = getattr(self, name)
+            if not (isinstance(number, int | float) and 0 <= number <= most):
+                raise UserError(f"{name} is a number from 0 to {most}, not {number!r}")
 
     def move(self, state: State, rng: np.random.Generator) -> int:
         if rng.random() < self.blunder:

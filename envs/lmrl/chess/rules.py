@@ -16,6 +16,8 @@ START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 STRAIGHT = ((0, 1), (0, -1), (1, 0), (-1, 0))
 DIAGONAL = ((1, 1), (1, -1), (-1, 1), (-1, -1))
 LEAPS = tuple((a, b) for a in (-2, -1, 1, 2) for b in (-2, -1, 1, 2) if abs(a) != abs(b))
+# Which pieces move that way, and how far.
+REACHES = (("rq", STRAIGHT, 7), ("bq", DIAGONAL, 7), ("n", LEAPS, 1), ("k", STRAIGHT + DIAGONAL, 1))
 FIELDS = re.compile(r"([1-8KQRBNPkqrbnp/]+) w (-|K?Q?k?q?) (-|[a-h]6) (\d{1,2}) ([1-9]\d{0,3})")
 HOMES = {"K": ("e1", "h1"), "Q": ("e1", "a1"), "k": ("e8", "h8"), "q": ("e8", "a8")}  # where king and rook stand that may castle
 
@@ -49,25 +51,23 @@ def placement(board: Mapping[str, str]) -> str:
     return "/".join(re.sub(" +", lambda gap: str(len(gap[0])), rank) for rank in ranks)
 
 
+def _first(board: Mapping[str, str], square: str, way: tuple[int, int], far: int) -> str:
+    """The first piece that one meets going that way, at most so far; empty where there is none."""
+    for step in range(1, far + 1):
+        at = f"{chr(ord(square[0]) + step * way[0])}{int(square[1]) + step * way[1]}"
+        if at in board:
+            return board[at]
+    return ""
+
+
 def attacks(board: Mapping[str, str], square: str, white: bool) -> bool:
     """Whether a piece of White's (of Black's) attacks the square."""
-    x, y = ord(square[0]), int(square[1])
-
-    def first(right: int, up: int, far: int) -> str:
-        for step in range(1, far + 1):
-            at = f"{chr(x + step * right)}{y + step * up}"
-            if not ("a" <= at[0] <= "h" and 1 <= y + step * up <= 8):
-                return ""
-            if at in board:
-                return board[at]
-        return ""
-
-    def by(kinds: str, ways: tuple[tuple[int, int], ...], far: int) -> bool:
+    back = -1 if white else 1
+    for kinds, ways, far in (*REACHES, ("p", ((-1, back), (1, back)), 1)):
         marks = kinds.upper() if white else kinds
-        return any((mark := first(*way, far)) and mark in marks for way in ways)
-
-    pawns = ((-1, -1), (1, -1)) if white else ((-1, 1), (1, 1))
-    return by("rq", STRAIGHT, 7) or by("bq", DIAGONAL, 7) or by("n", LEAPS, 1) or by("k", STRAIGHT + DIAGONAL, 1) or by("p", pawns, 1)
+        if any((mark := _first(board, square, way, far)) and mark in marks for way in ways):
+            return True
+    return False
 
 
 def _fault(fen: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from agentrl_jax.envs.lmrl.chess.rules import WHITE, State
 
-MATE = 100_000
+MATE, SOONER = 100_000, 1000  # a mate's worth, and that of one ply less to it: more than any noise
 VALUES = {"p": 100, "n": 310, "b": 325, "r": 500, "q": 900, "k": 0}
 # What a step towards the centre is worth to a piece; a pawn is drawn forwards instead.
 CENTRAL = {"p": 2, "n": 8, "b": 5, "r": 1, "q": 2, "k": -6}
@@ -68,7 +68,7 @@ def evaluate(state: State) -> int:
 def _value(state: State, depth: int, low: int, high: int) -> int:
     """What the position is worth to who is to move, within (low, high), after `depth` plies of best play."""
     if state.is_terminal():
-        return -(MATE + depth) if any(state.returns()) else 0  # whoever is to move was mated; sooner is worse
+        return -(MATE + SOONER * depth) if any(state.returns()) else 0  # whoever is to move was mated
     side = 1 if state.current_player() == WHITE else -1
     if depth == 0:
         return side * evaluate(state)
