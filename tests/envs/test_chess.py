@@ -286,18 +286,6 @@ def test_an_option_that_is_wrong_is_an_error_that_names_it(options, word):
         chess_env(**options)
 
 
-def test_without_openspiel_one_is_told_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyspiel", None)
-    for room in (rules.spiel, rules.game):
-        room.cache_clear()
-    try:
-        with pytest.raises(UserError, match=r"pip install 'agentrl_jax\[chess\]'"):
-            chess_env()
-    finally:
-        for room in (rules.spiel, rules.game):
-            room.cache_clear()
-
-
 # --- players
 
 

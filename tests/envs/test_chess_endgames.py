@@ -85,11 +85,9 @@ def test_a_start_that_is_held_out_is_drawn_again(monkeypatch):
     assert start_of(env, 5) != first
 
 
-@pytest.mark.parametrize(
-    "options", [{"index": 645}, {"index": -1}, {"index": "0"}, {"index": True}, {"index": 1, "fen": "x"}, {"fen": "x"}]
-)
+@pytest.mark.parametrize("options", [{"index": 645}, {"index": -1}, {"index": "0"}, {"index": True}, {"index": 1, "fen": "x"}])
 def test_a_wrong_start_is_an_error(options):
-    with pytest.raises(UserError, match="index|no game"):
+    with pytest.raises(UserError, match="index"):
         endgames_env().reset(options=options)
 
 

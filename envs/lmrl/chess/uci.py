@@ -28,11 +28,16 @@ def find(program: str) -> str:
 
 def _end(process: subprocess.Popen) -> None:
     """Ask the process to leave, and kill it where it does not."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError):
+        process.stdin.write(b"quit\n")
+    process.stdin.close()
     try:
-        process.communicate(b"quit\n", timeout=1.0)
-    except (subprocess.TimeoutExpired, OSError, ValueError):
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        process.wait()
+    process.stdout.close()
 
 
 class Engine:
