@@ -275,10 +275,11 @@ def test_attacks_are_the_restated_ones():
         ({"noise": -1.0}, "noise"),
         ({"opponent": "random", "elo": 1500}, "elo"),
         ({"opponent": "stockfish", "program": "no-such-engine"}, "no-such-engine"),
-        ({"opponent": "stockfish", "elo": "strong"}, "elo"),
-        ({"opponent": "stockfish", "movetime": 0}, "movetime"),
-        ({"opponent": "stockfish", "movetime": None}, "movetime"),
-        ({"opponent": "stockfish", "skill": -1}, "skill"),
+        ({"opponent": "stockfish", "program": "true", "elo": "strong"}, "elo"),
+        ({"opponent": "stockfish", "program": "true", "movetime": 0}, "movetime"),
+        ({"opponent": "stockfish", "program": "true", "movetime": None}, "movetime"),
+        ({"opponent": "stockfish", "program": "true", "skill": -1, "elo": None}, "skill"),
+        ({"opponent": "stockfish", "program": "true", "skill": 3}, "elo=None"),
     ],
 )
 def test_an_option_that_is_wrong_is_an_error_that_names_it(options, word):

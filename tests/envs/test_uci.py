@@ -85,23 +85,21 @@ def test_a_setting_out_of_range_is_an_error_that_names_the_range(tmp_path):
     assert engine.pid is None
 
 
-@pytest.mark.parametrize("word", ["uci", "isready", "go"])
-@pytest.mark.parametrize(
-    "how,failure",
-    [
-        ("time.sleep(600)", DeadlineExceeded),
-        ("sys.exit(3)", EnvironmentFailure),
-        ("os.kill(os.getpid(), 9)", EnvironmentFailure),
-        ("os.write(1, b'\\xff\\x00 bestmov'); time.sleep(600)", DeadlineExceeded),
-        ("os.close(1); time.sleep(600)", EnvironmentFailure),
-        ("[os.write(1, b'x' * 65536) for _ in range(40)]; time.sleep(600)", EnvironmentFailure),
-        ("[say('no idea') for _ in range(400_000)]; time.sleep(600)", EnvironmentFailure),
-    ],
-    ids=["hangs", "leaves", "is killed", "half a line", "closes", "one endless line", "endless lines"],
-)
-def test_an_engine_that_goes_wrong_is_ended_and_the_next_question_starts_another(tmp_path, word, how, failure):
-    program = fake(tmp_path, word, how)
-    engine = Engine(program, patience=1.0 if failure is DeadlineExceeded else 20.0)
+WRONG = {
+    "hangs": ("time.sleep(600)", DeadlineExceeded),
+    "leaves": ("sys.exit(3)", EnvironmentFailure),
+    "is killed": ("os.kill(os.getpid(), 9)", EnvironmentFailure),
+    "half a line": ("os.write(1, b'\\xff\\x00 bestmov'); time.sleep(600)", DeadlineExceeded),
+    "closes": ("os.close(1); time.sleep(600)", EnvironmentFailure),
+    "one endless line": ("[os.write(1, b'x' * 65536) for _ in range(40)]; time.sleep(600)", EnvironmentFailure),
+    "endless lines": ("[os.write(1, b'no idea\\n' * 8000) for _ in range(40)]; time.sleep(600)", EnvironmentFailure),
+}
+
+
+@pytest.mark.parametrize("word,wrong", [*(("go", wrong) for wrong in WRONG), ("uci", "hangs"), ("uci", "leaves"), ("isready", "hangs")])
+def test_an_engine_that_goes_wrong_is_ended_and_the_next_question_starts_another(tmp_path, word, wrong):
+    how, failure = WRONG[wrong]
+    engine = Engine(fake(tmp_path, word, how), patience=0.4 if failure is DeadlineExceeded else 20.0)
     with pytest.raises(failure, match="engine"):
         ask(engine)
     assert engine.pid is None
@@ -236,7 +234,7 @@ def test_stockfish_says_which_strengths_it_has():
     with pytest.raises(UserError, match="UCI_Elo from 1350 to 2850, not 1200"):
         make("agentrl/Chess-v0", {"opponent": "stockfish", "elo": 1200})
     with pytest.raises(UserError, match="Skill Level from 0 to 20, not 21"):
-        make("agentrl/Chess-v0", {"opponent": "stockfish", "skill": 21})
+        make("agentrl/Chess-v0", {"opponent": "stockfish", "elo": None, "skill": 21})
 
 
 @needs_rules

@@ -85,6 +85,8 @@ class Stockfish:
             number, optional = getattr(self, name), name != "movetime"
             if not ((optional and number is None) or (type(number) is int and number >= (name != "skill"))):
                 raise UserError(f"{name} is a whole number{' or None' if optional else ''}, not {number!r}")
+        if self.skill is not None and self.elo is not None:
+            raise UserError("elo and skill are two scales, and Stockfish goes by elo: with a skill say elo=None")
         self.engine.configure(self.settings)  # so that what is out of its range is said now
 
     @property

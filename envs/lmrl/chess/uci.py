@@ -91,11 +91,12 @@ class Engine:
             try:
                 self._start()
                 yield
-            except OSError as error:
+            except BaseException as error:
+                if self._process is not None:
+                    self._process.kill()
                 self._close()
-                raise EnvironmentFailure(f"{self.program} failed: {error}") from error
-            except BaseException:
-                self._close()
+                if isinstance(error, OSError):
+                    raise EnvironmentFailure(f"{self.program} failed: {error}") from error
                 raise
 
     def close(self) -> None:
