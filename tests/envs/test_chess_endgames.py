@@ -118,11 +118,11 @@ def test_the_expert_mates():
 @pytest.mark.slow
 def test_the_expert_mates_from_the_held_out_positions_within_fifty_moves():
     env = endgames_env(moves=50, blunder=0.0)
-    assert np.mean(returns(env, "expert", [{"index": i} for i in range(0, 645, 3)])) > 0.95
+    assert np.mean(returns(env, "expert", [{"index": i} for i in range(0, 645, 11)])) > 0.95
 
 
 @pytest.mark.slow
 def test_the_mixture_is_about_as_good_as_the_published_data():
-    """Mean .586, standard deviation .492."""
-    scores = returns(endgames_env(), "mixture", [None] * 400)
-    assert np.mean(scores) == pytest.approx(0.586, abs=0.1)
+    """Mean .586, standard deviation .492; over 1000 games ours has .595 and .49."""
+    scores = returns(endgames_env(), "mixture", [None] * 100)
+    assert np.mean(scores) == pytest.approx(0.586, abs=3 * 0.049)
