@@ -27,11 +27,12 @@ test: $(BIN)/.dev
 test-all: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
 
-# Against torch's transformers and peft, OpenSpiel, compiled for TPUs that are not there, on a Ray cluster of this machine.
+# Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
+	$(BIN)/python -m pytest -q -n 2 -rs -k "chess or uci" tests/envs
 	$(BIN)/python -m pytest -q -rs tests/test_actors.py
 	$(BIN)/python -m pytest -q -rs -k actor tests/test_workers.py tests/test_faults.py
 

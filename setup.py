@@ -34,6 +34,7 @@ REQUIRES = [
     "tensorboardX>=2.6.5,<3",
 ]
 PETTINGZOO = "pettingzoo>=1.27,<1.28"
+SPIEL = "open-spiel>=2.0.2,<2.1"
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {
     "dev": [
@@ -56,8 +57,9 @@ EXTRAS = {
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
-    "selfplay": ["open-spiel>=2.0.2,<2.1", PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
+    "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
     "textworld": ["textworld>=1.7,<1.8"],  # Text-Nav in that package's words; building it needs a C compiler
+    "chess": [SPIEL],  # whose rules are ours
     "tpu": ["jax[tpu]>=0.10.2,<0.11"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
 }

@@ -8,6 +8,8 @@ ENVIRONMENTS = {
     "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
     "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
     "agentrl/TextNav-v0": ("agentrl_jax.envs.lmrl.text_nav:TextNav", {}),
+    "agentrl/Chess-v0": ("agentrl_jax.envs.lmrl.chess.chess:Chess", {}),
+    "agentrl/ChessEndgames-v0": ("agentrl_jax.envs.lmrl.chess.endgames:ChessEndgames", {}),
     "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
     "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
     "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),
