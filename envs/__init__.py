@@ -7,6 +7,7 @@ ENVIRONMENTS = {
     "agentrl/Wordle-v0": ("agentrl_jax.envs.lmrl.wordle:Wordle", {}),
     "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
     "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
+    "agentrl/TwentyQuestions-v0": ("agentrl_jax.envs.lmrl.twenty_questions.game:TwentyQuestions", {}),
     "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
     "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
     "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),
