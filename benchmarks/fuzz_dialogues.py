@@ -82,9 +82,20 @@ def of_guess_city(env: Environment, said: str, reply: str, reward: float, over: 
     return "a reward without the name" if reward == 0 and not (over and won) else ""
 
 
+def of_car_dealer(env: Environment, said: str, reply: str, reward: float, over: bool) -> str:
+    if re.search("Output|Decision|MSRP|Budget|Personality", reply):
+        return f"a leak in {reply!r}"
+    brief = env.brief  # pyright: ignore
+    sold = over and env.talk[-1] == "You have a deal."  # pyright: ignore
+    left = over and env.talk[-1] == "I will look somewhere else."  # pyright: ignore
+    rejected = -(brief.budget - brief.msrp) / brief.msrp
+    return "a reward without a decision" if reward != 0 and not (sold and reward > 0) and not (left and reward == rejected) else ""
+
+
 CHECKS: dict[str, Callable[[Environment, str, str, float, bool], str]] = {
     "agentrl/TwentyQuestions-v0": of_twenty_questions,
     "agentrl/GuessCity-v0": of_guess_city,
+    "agentrl/CarDealer-v0": of_car_dealer,
 }
 
 

@@ -9,6 +9,7 @@ ENVIRONMENTS = {
     "agentrl/MazePO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "walls"}),
     "agentrl/TwentyQuestions-v0": ("agentrl_jax.envs.lmrl.twenty_questions.game:TwentyQuestions", {}),
     "agentrl/GuessCity-v0": ("agentrl_jax.envs.lmrl.guess_city.game:GuessCity", {}),
+    "agentrl/CarDealer-v0": ("agentrl_jax.envs.lmrl.car_dealer.game:CarDealer", {}),
     "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
     "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
     "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),

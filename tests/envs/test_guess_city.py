@@ -67,7 +67,8 @@ def test_no_fact_names_its_city_or_country():
 def test_facts_stand_where_they_should():
     by_name = {city.names[0]: city for city in cities()}
     for name, fact, value in [
-        ("Paris", "continent", "Europe"), ("Tokyo", "currency", "the yen"), ("Geneva", "language", "French"), ("Cairo", "water", "the river Nile"),
+        ("Paris", "continent", "Europe"), ("Tokyo", "currency", "the yen"), ("Geneva", "language", "French"),
+        ("Cairo", "water", "the river Nile"),
         ("Sydney", "hemisphere", "southern"), ("Quito", "altitude", "about 2850 meters above the sea"), ("Lima", "driving", "right"),
         ("London", "driving", "left"), ("Oslo", "olympics", "1952 in winter"), ("Boston", "capital", "no"), ("Ankara", "capital", "yes"),
         ("New York", "noon", "5 hours behind Greenwich"), ("London", "noon", "about the same as in Greenwich"), ("Denpasar", "", ""),
