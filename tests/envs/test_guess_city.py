@@ -120,6 +120,8 @@ def test_the_seed_varies_the_wording_and_nothing_else():
         ("Do people drive on the left?", False, True),
         ("Is it a monarchy?", False, True),
         ("Has it hosted the Olympics?", True, True),
+        ("Is it tropical?", False, False),  # subtropical is another climate
+        ("Is it subtropical?", False, True),
         ("Is it near London?", None, None),
         ("Is it not in Europe?", None, None),
         ("What country is it in?", "refused", "refused"),

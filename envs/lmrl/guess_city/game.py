@@ -14,13 +14,11 @@ from agentrl_jax.envs.lmrl.guess_city.asked import asked
 from agentrl_jax.envs.lmrl.guess_city.names import names_one, rows
 from agentrl_jax.envs.lmrl.guess_city.scripted import QUESTIONS, ScriptedOracle, content
 from agentrl_jax.envs.lmrl.guess_city.table import cities
-from agentrl_jax.envs.lmrl.oracles import Oracle, endpoint
+from agentrl_jax.envs.lmrl.oracles import endpoint
+from agentrl_jax.envs.lmrl.questions import HORIZON, Questions
 from agentrl_jax.envs.players import Mixed
-from agentrl_jax.envs.rewindable import Rewindable
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import user
 
-HORIZON = 20
 # LMRL-Gym: the worst return, its data set's mean; then the expert's mean over all cities, measured here.
 ANCHORS = (-20.0, -18.8, -1.0)
 
@@ -64,7 +62,7 @@ def mixture(prob_expert: float = 0.03) -> Player:
     return Mixed(_expert, _random, prob_expert)
 
 
-class GuessCity(Rewindable):
+class GuessCity(Questions):
     """A city is to be found by at most 20 open questions, which an oracle answers in a sentence or two.
 
     The history reads "Questions:\\n", "What language do people speak there?\\n", "People speak French.\\n", ... . A question in which
@@ -77,13 +75,12 @@ class GuessCity(Rewindable):
     """
 
     players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _random, "mixture": mixture(), "expert": _expert})
-    reward_bounds = (-1.0, 0.0)
 
     def __init__(
         self, oracle: str | Mapping[str, Any] = "scripted", character_comparison: bool = False, render_mode: str | None = None
     ) -> None:
         super().__init__(render_mode)
-        self.oracle: Oracle = ScriptedOracle() if oracle == "scripted" else asked(endpoint(oracle))
+        self.oracle = ScriptedOracle() if oracle == "scripted" else asked(endpoint(oracle))
         self.character_comparison = character_comparison
         self.score_anchors = None if character_comparison else ANCHORS
         self.rules = (
@@ -92,7 +89,6 @@ class GuessCity(Rewindable):
             "You win with a question that names the city, such as: Is your city Tokyo? Its name and its country are never told."
         )
         self._row = 0
-        self.asked: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -102,7 +98,7 @@ class GuessCity(Rewindable):
     def possible(self) -> frozenset[int]:
         """The cities of which the scripted oracle would have said the same so far."""
         alive = frozenset(range(len(cities())))
-        for question in self.asked:
+        for question, _ in self.asked:
             told = content(self._row, question)
             alive = frozenset(row for row in alive if content(row, question) == told)
         return alive
@@ -119,16 +115,7 @@ class GuessCity(Rewindable):
         self._row = row
         if isinstance(self.oracle, ScriptedOracle):
             self.oracle = dataclasses.replace(self.oracle, variety=variety)
-        self._rewind()
-        return (user("Questions:\n"),), {}
+        return self._begin()
 
-    def _rewind(self) -> None:
-        self.asked = ()
-
-    def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
-        question = text.strip()
-        answer = self.oracle.answer(self.target, question)
-        self.asked = (*self.asked, question)
-        won = not self.character_comparison and names_one(question, cities()[self._row].names)
-        done = won or len(self.asked) == HORIZON
-        return (user(answer + "\n"),), 0.0 if won else -1.0, done, False, {"success": won} if done else {}
+    def _found(self, question: str, answer: str) -> bool:
+        return not self.character_comparison and names_one(question, cities()[self._row].names)

@@ -65,7 +65,7 @@ def _spoken() -> Iterator[tuple[str, set[int]]]:
     """Phrases and the cities of which each is true; the same phrase may come more than once."""
     for (fact, part), phrases in VALUES.items():
         for phrase in phrases.split("|"):
-            yield phrase, {row for row, city in enumerate(cities()) if part in city.facts[fact]}
+            yield phrase, {row for row, city in enumerate(cities()) if f" {part}" in f" {city.facts[fact]}"}
     for row, city in enumerate(cities()):
         for name in (*city.names, *city.countries):
             yield name, {row}

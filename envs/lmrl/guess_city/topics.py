@@ -26,7 +26,7 @@ TOPICS = (
         "religion",
         "What is the main religion?",
         "religion|faith|pray|worship|temple|church|mosque",
-        ("It is mostly {}.", "Most people would say {}."),
+        ("Mostly {}.", "Most people would say {}."),
     ),
     Topic(
         "driving",
@@ -88,7 +88,7 @@ TOPICS = (
         "climate",
         "What is the climate like?",
         "climate|weather|temperature|rain|snow|winter|summer|hot|cold|warm|sunny",
-        ("The climate is {}.", "I would call it {}."),
+        ("The weather is {}.", "I would call it {}."),
     ),
     Topic(
         "altitude",

@@ -9,16 +9,14 @@ import numpy as np
 
 from agentrl_jax.environment import Environment, Messages, Player
 from agentrl_jax.envs.lmrl.oracles import Oracle, endpoint
+from agentrl_jax.envs.lmrl.questions import HORIZON, Questions
 from agentrl_jax.envs.lmrl.twenty_questions.asked import asked
 from agentrl_jax.envs.lmrl.twenty_questions.scripted import ScriptedOracle, truth
 from agentrl_jax.envs.lmrl.twenty_questions.success import is_done, last_word_is
 from agentrl_jax.envs.lmrl.twenty_questions.table import attributes, guess, matrix, row_of, things
 from agentrl_jax.envs.players import Mixed
-from agentrl_jax.envs.rewindable import Rewindable
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import user
 
-HORIZON = 20
 SUBSET = ("football", "dog", "banana", "truck", "pants", "computer", "piano", "chair", "pen", "scissors")
 # LMRL-Gym: the worst return, its data set's mean; then the expert's mean over all objects, measured here.
 ANCHORS = (-20.0, -17.3, -7.158)
@@ -64,7 +62,7 @@ def mixture(prob_expert: float = 0.33) -> Player:
     return Mixed(_expert, _random, prob_expert)
 
 
-class TwentyQuestions(Rewindable):
+class TwentyQuestions(Questions):
     """An object is to be found by at most 20 questions, which an oracle answers "Yes." or "No.".
 
     The history reads "Questions:\\n", "Is it a dog?\\n", "Yes.\\n", ... . A question is right where the answer is "Yes." and it is
@@ -77,7 +75,6 @@ class TwentyQuestions(Rewindable):
     """
 
     players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _random, "mixture": mixture(), "expert": _expert})
-    reward_bounds = (-1.0, 0.0)
 
     def __init__(
         self,
@@ -88,7 +85,7 @@ class TwentyQuestions(Rewindable):
     ) -> None:
         super().__init__(render_mode)
         self.rows = rows_of(words)
-        self.oracle: Oracle = _oracle(oracle)
+        self.oracle = _oracle(oracle)
         self.last_word_only = last_word_only
         self.score_anchors = ANCHORS if words == "all" and not last_word_only else None
         self.rules = (
@@ -97,7 +94,6 @@ class TwentyQuestions(Rewindable):
             'answered "No.". To win, guess the object by a question that ends with its name, such as: Is it a bicycle?'
         )
         self._row = self.rows[0]
-        self.asked: tuple[tuple[str, str], ...] = ()  # questions and answers
 
     @property
     def target(self) -> str:
@@ -121,20 +117,11 @@ class TwentyQuestions(Rewindable):
             self._row = row
         else:
             self._row = self.rows[int(self.np_random.integers(len(self.rows)))]
-        self._rewind()
-        return (user("Questions:\n"),), {}
+        return self._begin()
 
-    def _rewind(self) -> None:
-        self.asked = ()
-
-    def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
-        question = text.strip()
-        answer = self.oracle.answer(self.target, question)
-        self.asked = (*self.asked, (question, answer))
-        guessed = (last_word_is if self.last_word_only else is_done)(things()[self._row].names, question)
-        won = guessed and answer == "Yes."
-        done = won or len(self.asked) == HORIZON
-        return (user(answer + "\n"),), 0.0 if won else -1.0, done, False, {"success": won} if done else {}
+    def _found(self, question: str, answer: str) -> bool:
+        guessed = last_word_is if self.last_word_only else is_done
+        return answer == "Yes." and guessed(things()[self._row].names, question)
 
 
 def _oracle(choice: str | Mapping[str, Any]) -> Oracle:
