@@ -120,6 +120,7 @@ def test_the_seed_varies_the_wording_and_nothing_else():
         ("Do people drive on the left?", False, True),
         ("Is it a monarchy?", False, True),
         ("Has it hosted the Olympics?", True, True),
+        ("Is there a river that runs through your city?", True, False),
         ("Is it tropical?", False, False),  # subtropical is another climate
         ("Is it subtropical?", False, True),
         ("Is it near London?", None, None),

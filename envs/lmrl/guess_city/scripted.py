@@ -18,6 +18,7 @@ SECRETS = frozenset(["name", "names", "called", "country", "nation", "where", "s
 BEYOND = frozenset(["near", "nearby", "close", "far", "like", "similar", "between", "not", "never", "than", "without"])
 AGREED, DENIED = ("Yes, that is right.", "Yes, it is so.", "Yes."), ("No, that is not right.", "No, it is not so.", "No.")
 UNSURE = ("I am not sure about that.", "I don't know.", "I can't tell you that.")
+ORDINARY = frozenset(["real", "sol", "won", "rand", "run", "box"])  # stems of currencies and sports that mostly mean something else
 # Words for the value of a fact: (fact, part of its value) -> what people say.
 VALUES = {
     ("continent", "Europe"): "europe|european",
@@ -57,7 +58,7 @@ VALUES = {
     ("climate", "mild"): "mild",
     ("age", "ancient"): "ancient|old|historic",
     ("age", "medieval"): "medieval|old|historic",
-    ("age", "modern"): "modern|new",
+    ("age", "modern"): "modern",
 }
 
 
@@ -80,7 +81,7 @@ def _claims() -> Phrases[frozenset[int]]:
     together: dict[tuple[str, ...], set[int]] = {}
     for phrase, true in _spoken():
         together.setdefault(tuple(stem(word) for word in plain(phrase)), set()).update(true)
-    return Phrases((phrase, frozenset(true)) for phrase, true in together.items())
+    return Phrases((phrase, frozenset(true)) for phrase, true in together.items() if not ORDINARY.issuperset(phrase))
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,15 @@ EMPTY = LEADING | frozenset(
         "size color colour colored coloured shape shaped look looks like feel feels primarily purpose order able also either both very "
         "quite more less many much things items objects fit inside into over around up down out off and or but known ones "
         "would should did done being been itself own owned kept keep come comes go goes place area room piece certain main mainly "
-        "especially likely possible possibly average adult world exist exists available buy bought store stores easily power powered"
-        " operate operated run runs work works"
+        "especially likely possible possibly average adult world exist exists available buy bought store stores easily power "
+        "powered operate operated run runs work works produce produces"
     )
 )
 BIGGER = frozenset(["bigger", "larger", "taller"])
 SMALLER = frozenset(["smaller", "littler", "shorter", "tinier"])
 SIZES = {  # what people compare with, besides the things of the table
-    "coin": 1, "fist": 2, "hand": 2, "breadbox": 3, "bread box": 3, "shoebox": 3, "shoe box": 3, "microwave": 4, "suitcase": 4,
-    "human": 5, "person": 5, "man": 5, "me": 5, "you": 5, "house": 7, "building": 7, "room": 7, "mouse": 1,
+    "coin": 1, "fist": 2, "hand": 2, "breadbox": 3, "bread box": 3, "shoebox": 3, "shoe box": 3, "microwave": 4, "microwave oven": 4,
+    "suitcase": 4, "human": 5, "person": 5, "man": 5, "me": 5, "you": 5, "house": 7, "building": 7, "room": 7, "mouse": 1,
 }  # fmt: skip
 
 
