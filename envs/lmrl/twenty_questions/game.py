@@ -127,6 +127,7 @@ class TwentyQuestions(Questions):
 def _oracle(choice: str | Mapping[str, Any]) -> Oracle:
     if choice == "scripted":
         return ScriptedOracle()
-    options = dict(choice) if isinstance(choice, Mapping) else choice
-    form = options.pop("form", "lmrl") if isinstance(options, dict) else "lmrl"
-    return asked(endpoint({"max_tokens": 4, **options} if isinstance(options, dict) else options), form)
+    if not isinstance(choice, Mapping):
+        return asked(endpoint(choice))
+    options = {"max_tokens": 4, **choice}
+    return asked(endpoint({name: value for name, value in options.items() if name != "form"}), options.get("form", "lmrl"))
