@@ -1,5 +1,6 @@
 """Oracles: whoever answers questions about something hidden. Scripted ones live with their worlds; here is the one that asks a model."""
 
+import atexit
 import json
 import os
 import time
@@ -26,7 +27,9 @@ def _http() -> tuple[Any, Any]:
     """The HTTP library, which workers that ask nobody need not have, and the one client of this process."""
     import httpx2
 
-    return httpx2, httpx2.Client()
+    client = httpx2.Client()
+    atexit.register(client.close)
+    return httpx2, client
 
 
 class _Hiccup(Exception):
