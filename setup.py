@@ -77,6 +77,8 @@ setup(
     package_data={
         "agentrl_jax": ["py.typed"],
         "agentrl_jax.envs.lmrl": ["*.txt"],
+        "agentrl_jax.envs.lmrl.guess_city": ["*.csv"],
+        "agentrl_jax.envs.lmrl.twenty_questions": ["*.csv"],
         "agentrl_jax.launch": ["colab/*.ipynb"],
         "agentrl_jax.launch.tpu": ["*.sh"],
     },

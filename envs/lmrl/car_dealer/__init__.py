@@ -1,0 +1,1 @@
+"""Car Dealer of LMRL-Gym: a seller bargains with a buyer."""

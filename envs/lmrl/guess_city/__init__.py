@@ -1,0 +1,1 @@
+"""Guess My City of LMRL-Gym, over a table of cities."""

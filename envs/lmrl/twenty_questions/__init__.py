@@ -1,0 +1,1 @@
+"""Twenty Questions of LMRL-Gym, over a table of everyday things."""
