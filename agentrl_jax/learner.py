@@ -70,27 +70,42 @@ def likelihoods(policy: Policy) -> Read:
 
 
 def _logp_of(policy: Policy, params: Params, batch: Batch, hidden: Float[Array, "B T D"]) -> tuple[Array, Array]:
-    """`token_logp` from hidden states. Every device takes its own rows in chunks, with the head gathered over `fsdp` once."""
+    """`token_logp` from hidden states."""
+    logp, entropy = over_vocabulary(functools.partial(_chosen, policy), 2, policy.vocab_size, params, batch, hidden)
+    return logp, entropy
+
+
+# (params, hidden [N, D], token [N], temperature [N]) -> arrays [N]
+OfToken = Callable[[Params, Array, Array, Array], tuple[Array, ...]]
+
+
+def over_vocabulary(
+    of_token: OfToken, count: int, vocab_size: int, params: Params, batch: Batch, hidden: Float[Array, "B T D"]
+) -> tuple[Float[Array, "B T"], ...]:
+    """`count` numbers of each token given the hidden state before it, 0 in the first column and in a stem.
+
+    What `of_token` makes of the whole vocabulary exists for one rematerialised chunk of tokens at a time. Every device takes its own
+    rows in chunks, with `params` gathered over `fsdp` once.
+    """
 
     dtypes = jax.tree.map(lambda x: x.dtype, params)
 
-    def of_rows(wide: Params, hidden: Array, targets: Array, temperature: Array) -> tuple[Array, Array]:
-        def one_chunk(*parts: Array) -> tuple[Array, Array]:
-            return _chosen(policy, jax.tree.map(lambda x, dtype: x.astype(dtype), wide, dtypes), *parts)
+    def of_rows(wide: Params, hidden: Array, targets: Array, temperature: Array) -> tuple[Array, ...]:
+        def one_chunk(*parts: Array) -> tuple[Array, ...]:
+            return of_token(jax.tree.map(lambda x, dtype: x.astype(dtype), wide, dtypes), *parts)
 
-        chunked = _in_chunks(one_chunk, policy.vocab_size)
-        logp, entropy = chunked(hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1), temperature.reshape(-1))
-        return logp.reshape(targets.shape), entropy.reshape(targets.shape)
+        chunked = _in_chunks(one_chunk, vocab_size)
+        found = chunked(hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1), temperature.reshape(-1))
+        return tuple(x.reshape(targets.shape) for x in found)
 
     # The gradient of the head is summed over chunks and devices: in float32, whatever its own dtype.
     wide = jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x, params)
     rows = ("rows", None)
-    split = per_shard(of_rows, ((), (*rows, None), rows, rows), (rows, rows), over=ROWS)
+    split = per_shard(of_rows, ((), (*rows, None), rows, rows), (rows,) * count, over=ROWS)
     first = batch.stem  # within a stem nothing is trained
     after = slice(first + 1, None)
     found = split(wide, hidden[:, first:-1], jnp.asarray(batch.tokens)[:, after], jnp.asarray(batch.temperature)[:, after])
-    logp, entropy = (jnp.pad(x, ((0, 0), (first + 1, 0))) for x in found)
-    return logp, entropy
+    return tuple(jnp.pad(x, ((0, 0), (first + 1, 0))) for x in found)
 
 
 def _chosen(

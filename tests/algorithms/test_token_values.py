@@ -1,0 +1,222 @@
+"""Token values: goals against loops, the loss against numpy, tabular fixed points, what moves and what stays, meshes."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from hand_made import Averaging, batch_shapes, evidence_of, grown_groups, make_call, make_trajectory, make_turn, mesh_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import Array
+
+from agentrl_jax.algorithms.token_values import Expectile, MonteCarlo, Read, TokenValues, TokenValuesConfig
+from agentrl_jax.errors import UserError
+from agentrl_jax.models.heads import Copies, HeadConfig
+from agentrl_jax.models.steered import Steered
+from agentrl_jax.optimizer import AdamWConfig
+from agentrl_jax.policy import Cache, Inputs, Output
+from agentrl_jax.runtime import Runtime
+from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.workers import InProcess
+
+SHAPE: dict[str, Any] = {"bin_length": 32, "microbatch": 8}
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Averaging):
+    """A hidden state is one cell of a table: the token that was read last. So Q is a table over (token before, token)."""
+
+    vocab_size: int = 6
+    width: int = 6
+
+    def apply(self, params: Any, inputs: Inputs, cache: Cache | None = None, key: Array | None = None) -> Output:
+        return Output(hidden=jax.nn.one_hot(inputs.tokens, self.width) + 0.0 * params["embedding"].sum())
+
+
+def steered(policy: Averaging, twins: int = 2, layers: int = 0, scale: float = 0.0, bias: float = 0.0) -> Steered:
+    head = HeadConfig(layers=layers, scale=scale, bias=bias)
+    return Steered(policy, Copies(head.build(policy.width, policy.vocab_size), twins), head.build(policy.width), 1.0)
+
+
+def config(goal: Any, rate: float = 0.05, **fields: Any) -> TokenValuesConfig:
+    return TokenValuesConfig(
+        goal, **{"conservative": 0.0, "polyak": 0.1, "optimizer": AdamWConfig(rate, warmup_steps=0, final_fraction=0.01), **SHAPE, **fields}
+    )
+
+
+def built(made: TokenValuesConfig, policy: Steered, **mesh: int) -> tuple[TokenValues, Any]:
+    algorithm = made.build(policy, mesh_of(**mesh), steps=400)
+    return algorithm, algorithm.init(jax.random.key(7), policy.init(jax.random.key(1)))
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime({}, {}, InProcess()) as runtime:
+        yield runtime
+
+
+def episode(states: list[int], actions: list[int], rewards: list[float], cut: bool = False) -> Trajectory:
+    """The world says a state, one token; the policy answers one token."""
+    said, turns = [], []
+    for state, action, reward in zip(states, actions, rewards):
+        said = [*said, state]
+        turns.append(make_turn([make_call(said, [action])], reward))
+        said = [*said, action]
+    return make_trajectory(*turns).replace(stop_reason="truncated" if cut else "terminated")
+
+
+def learnt(made: TokenValuesConfig, data: list[Trajectory], runtime: Runtime, steps: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """(the first Q [state, action], V [state]) after training on the data."""
+    policy = steered(Table())
+    algorithm, state = built(made, policy)
+    groups = [Group(str(i), (one,)) for i, one in enumerate(data)]
+    for _ in range(steps):
+        state, _ = algorithm.step(state, groups, runtime)
+    cells = jnp.eye(6)
+    values = state.params["values"]
+    return np.asarray(policy.q.apply(values["q"], cells))[0], np.asarray(policy.v.apply(values["v"], cells))
+
+
+CHAIN = [
+    episode([0, 1, 2], [3, 4, 5], [0.0, 0.0, 1.0]),
+    episode([0, 1, 2], [3, 4, 4], [0.0, 0.0, 0.0]),
+    episode([0, 1], [3, 5], [0.0, 0.5]),
+]
+
+
+def test_on_a_chain_values_are_those_of_iterated_equations(runtime: Runtime):
+    """V(2) is the expectile of 1 and 0, Q(1, 4) = gamma V(2), V(1) that of Q(1, 4) twice and .5, Q(0, 3) = gamma V(1)."""
+    gamma, tau = 0.9, 0.7
+    q, v = learnt(config(Expectile(gamma, tau)), CHAIN, runtime)
+    v2 = tau / (tau + (1 - tau))  # tau (1 - V) = (1 - tau) V
+    q14 = gamma * v2
+    # .5 is below Q(1, 4) = .63 and so below V(1): tau 2 (Q - V) = (1 - tau) (V - .5)
+    v1 = (2 * tau * q14 + (1 - tau) * 0.5) / (2 * tau + 1 - tau)
+    assert q[2, [5, 4]] == pytest.approx([1.0, 0.0], abs=0.02)
+    assert v[[2, 1, 0]] == pytest.approx([v2, v1, gamma * v1], abs=0.02)
+    assert q[1, [4, 5]] == pytest.approx([q14, 0.5], abs=0.02) and q[0, 3] == pytest.approx(gamma * v1, abs=0.02)
+
+
+def test_with_tau_one_half_v_is_the_mean_so_q_is_sarsas(runtime: Runtime):
+    q, v = learnt(config(Expectile(0.9, 0.5)), CHAIN, runtime)
+    v1 = (2 * 0.45 + 0.5) / 3
+    assert v[[2, 1, 0]] == pytest.approx([0.5, v1, 0.9 * v1], abs=0.02) and q[0, 3] == pytest.approx(0.9 * v1, abs=0.02)
+
+
+def test_monte_carlo_is_the_mean_discounted_return(runtime: Runtime):
+    q, v = learnt(config(MonteCarlo(0.9)), CHAIN, runtime)
+    assert q[0, 3] == pytest.approx((0.81 + 0.0 + 0.45) / 3, abs=0.02) and q[1, 4] == pytest.approx(0.45, abs=0.02)
+    assert q[2, [5, 4]] == pytest.approx([1.0, 0.0], abs=0.02) and v.tolist() == [0.0] * 6  # V is not trained
+
+
+def test_a_large_conservative_term_makes_q_the_log_probs_of_the_data(runtime: Runtime):
+    q, _ = learnt(config(MonteCarlo(0.9), conservative=1000.0), CHAIN, runtime)
+    assert scipy.special.softmax(q[1])[[4, 5]] == pytest.approx([2 / 3, 1 / 3], abs=0.02)
+
+
+def test_a_cut_episode_ends_in_nothing_or_in_the_value_it_was_cut_at():
+    evidence = evidence_of([Group("a", (episode([0, 1], [3, 4], [0.0, 1.0], cut=True), episode([0], [3], [2.0])))])
+    read = Read(np.array([1.0, 2.0, 3.0]), np.array([0.0, 10.0, 20.0]), np.zeros(3))
+    assert Expectile(0.5, 0.7)(evidence, read).q.tolist() == [1.0, 1.0, 2.0]
+    assert Expectile(0.5, 0.7, after_cut=True)(evidence, read).q.tolist() == [1.0, 6.0, 2.0]
+
+
+@given(shapes=batch_shapes, gamma=st.floats(0, 1), seed=st.integers(0, 99))
+@settings(max_examples=200, deadline=None)
+def test_goals_are_those_of_a_loop(shapes: list, gamma: float, seed: int):
+    evidence = evidence_of(grown_groups(shapes, seed))
+    n, rng = len(evidence.token_row), np.random.default_rng(seed)
+    read = Read(*rng.normal(size=(3, n)))
+    ilql, monte_carlo, at = [], [], 0
+    for trajectory in evidence.trajectories:
+        rewards = [r for turn in trajectory.turns for r in [0.0] * (len(turn.calls[0].action) - 1) + [turn.reward]]
+        for i, reward in enumerate(rewards):
+            last = i == len(rewards) - 1
+            ilql.append(reward + (0.0 if last else gamma * read.v[at + i + 1]))
+            monte_carlo.append(sum(gamma**k * r for k, r in enumerate(rewards[i:])))
+        at += len(rewards)
+    found = Expectile(gamma, 0.7)(evidence, read)
+    assert found.q == pytest.approx(ilql, abs=1e-9) and found.v is read.q
+    assert MonteCarlo(gamma)(evidence, read).q == pytest.approx(monte_carlo, abs=1e-6)
+
+
+def test_the_loss_is_the_equations_in_numpy(runtime: Runtime):
+    policy = steered(Averaging(), layers=1, scale=1.0)
+    made = config(Expectile(0.9, 0.8), conservative=0.3)
+    algorithm, state = built(made, policy)
+    other = policy.init(jax.random.key(5))  # so that the target differs from the values
+    state = dataclasses.replace(state, params={**state.params, "target": {"trunk": other["policy"], "q": other["target"]["q"]}})
+    params = jax.tree.map(np.asarray, state.params)
+    groups = grown_groups([[[(2, 3, False, 1.0), (1, 2, False, -0.5)], [(3, 1, False, 2.0)]]], seed=3)
+    _, metrics = algorithm.step(state, groups, runtime)
+    losses = []
+    for trajectory in groups[0].trajectories:
+        ids = trajectory.turns[-1].calls[0].ids
+        inputs = Inputs(tokens=ids[None], positions=np.arange(len(ids))[None], segment_ids=np.ones((1, len(ids)), np.int32))
+        own, slow = (policy.policy.apply(params[name]["trunk"], inputs).hidden[0] for name in ("values", "target"))
+        q, target = (np.asarray(policy.q.apply(params[name]["q"], h), np.float64) for name, h in (("values", own), ("target", slow)))
+        v = np.asarray(policy.v.apply(params["values"]["v"], own), np.float64)
+        written, rewards, end = [], [], 0
+        for turn in trajectory.turns:
+            start, end = len(turn.calls[0].prompt), len(turn.calls[0].ids)
+            written += range(start, end)
+            rewards += [0.0] * (end - start - 1) + [turn.reward]
+        for i, (t, reward) in enumerate(zip(written, rewards)):
+            before, token = t - 1, ids[t]
+            y = reward + (0.9 * v[written[i + 1] - 1] if i + 1 < len(written) else 0.0)
+            z = target[:, before, token].min()
+            weight = 0.8 if z >= v[before] else 0.2
+            cross = scipy.special.logsumexp(q[:, before], axis=-1) - q[:, before, token]
+            losses.append((0.5 * (q[:, before, token] - y) ** 2).sum() + 0.5 * weight * (v[before] - z) ** 2 + 0.3 * cross.sum())
+    assert float(metrics["device"][0]["loss"]) == pytest.approx(np.mean(losses), rel=1e-4)
+
+
+def test_only_values_are_trained_and_the_target_follows_them(runtime: Runtime):
+    policy = steered(Averaging(), layers=1, scale=1.0)
+    algorithm, state = built(config(Expectile(), polyak=0.25), policy)
+    before = jax.tree.map(np.asarray, state.params)
+    state, _ = algorithm.step(state, grown_groups([[[(2, 3, False, 1.0)]]]), runtime)
+    after = jax.tree.map(np.asarray, state.params)
+    assert jax.tree.all(jax.tree.map(np.array_equal, before["policy"], after["policy"]))
+    assert all(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(before["values"]["q"]), jax.tree.leaves(after["values"]["q"])))
+    moved = jax.tree.map(lambda old, new: old + 0.25 * (new - old), before["target"], {n: after["values"][n] for n in ("trunk", "q")})
+    assert jax.tree.all(jax.tree.map(lambda x, y: np.allclose(x, y, atol=1e-6), moved, after["target"]))
+
+
+def test_training_starts_from_the_policys_trunk():
+    policy = steered(Averaging())
+    params = policy.init(jax.random.key(1))
+    params["policy"] = jax.tree.map(lambda x: x + 1.0, params["policy"])
+    state = config(Expectile()).build(policy, mesh_of(), 1).init(jax.random.key(0), params)
+    for name in ("values", "target"):
+        assert jax.tree.all(jax.tree.map(np.array_equal, state.params[name]["trunk"], params["policy"]))
+
+
+@pytest.mark.parametrize("mesh", [{"data": 8}, {"fsdp": 4, "tensor": 2}])
+def test_eight_devices_learn_what_one_does(mesh: dict[str, int], runtime: Runtime):
+    ends = []
+    for sizes in ({}, mesh):
+        algorithm, state = built(config(Expectile(0.9, 0.7), conservative=0.1), steered(Averaging(), layers=1, scale=1.0), **sizes)
+        for step in range(2):
+            groups = grown_groups([[[(2, 3, False, 1.0), (1, 2, False, 0.5)], [(1, 1, False, -1.0)]]] * 5, seed=step)
+            state, _ = algorithm.step(state, groups, runtime)
+        ends.append(jax.tree.map(np.asarray, state.params))
+    assert jax.tree.all(jax.tree.map(lambda x, y: np.allclose(x, y, atol=1e-5), *ends))
+
+
+def test_what_cannot_be_is_refused_and_no_rows_are_a_counted_skip(runtime: Runtime):
+    with pytest.raises(UserError, match="SteeredConfig"):
+        config(Expectile()).build(Averaging(), mesh_of(), 1)
+    for wrong in ({"polyak": 0.0}, {"conservative": -1.0}):
+        with pytest.raises(UserError, match="polyak"):
+            config(Expectile(), **wrong).build(steered(Averaging()), mesh_of(), 1)
+    with pytest.raises(UserError, match="tau"):
+        Expectile(tau=1.0)
+    algorithm, state = built(config(Expectile()), steered(Averaging()))
+    after, metrics = algorithm.step(state, [Group("a", ())], runtime)
+    assert metrics["skipped"] == 1.0 and after is state
