@@ -217,9 +217,9 @@ class TokenValues:
         count = len(values) // 2
         goal, expected = jnp.asarray(batch.q), jnp.asarray(batch.v)
         off = [q - goal for q in values[:count]]
-        likelihood = sum(total - q for q, total in zip(values[:count], values[count:]))
-        loss = sum(0.5 * x**2 for x in off) + c.conservative * likelihood
-        metrics = {"q": values[0], "q_error": jnp.abs(off[0]), "cross_entropy": likelihood / count}
+        cross = [total - q for q, total in zip(values[:count], values[count:])]
+        loss = jnp.sum(0.5 * jnp.stack(off) ** 2 + c.conservative * jnp.stack(cross), axis=0)
+        metrics = {"q": values[0], "q_error": jnp.abs(off[0]), "cross_entropy": cross[0]}
         if isinstance(c.goal, Expectile):
             short = expected - v
             loss += 0.5 * jnp.where(short >= 0, c.goal.tau, 1 - c.goal.tau) * short**2

@@ -113,8 +113,8 @@ def test_on_one_turn_both_levels_are_token_gae(shapes: list, gamma: float, lam: 
     groups = some_cut(grown_groups([[turns[:1] for turns in group] for group in shapes]), seed)
     evidence = evidence_of(groups, "token_value", seed=seed)
     # At a cut the two discount the value that follows by a turn's and by a token's gamma.
-    cut = {"bootstrap": last_value}
-    both, plain = BiLevelGAE(gamma, lam, turn_gamma=gamma, **cut)(evidence), GAE(gamma, lam, **cut)(evidence)
+    both = BiLevelGAE(gamma, lam, turn_gamma=gamma, bootstrap=last_value)(evidence)
+    plain = GAE(gamma, lam, bootstrap=last_value)(evidence)
     assert both.advantage == pytest.approx(plain.advantage, abs=1e-8)
     assert both.target == pytest.approx(plain.target, abs=1e-9)
     other = BiLevelGAE(gamma, lam, turn_gamma=0.3)(evidence)

@@ -132,7 +132,9 @@ def test_goals_are_those_of_a_loop(shapes: list, gamma: float, seed: int):
     evidence = evidence_of(grown_groups(shapes, seed))
     n, rng = len(evidence.token_row), np.random.default_rng(seed)
     read = Read(*rng.normal(size=(3, n)))
-    ilql, monte_carlo, at = [], [], 0
+    ilql: list[float] = []
+    monte_carlo: list[float] = []
+    at = 0
     for trajectory in evidence.trajectories:
         rewards = [r for turn in trajectory.turns for r in [0.0] * (len(turn.calls[0].action) - 1) + [turn.reward]]
         for i, reward in enumerate(rewards):
@@ -171,7 +173,7 @@ def test_the_loss_is_the_equations_in_numpy(runtime: Runtime):
             y = reward + (0.9 * v[written[i + 1] - 1] if i + 1 < len(written) else 0.0)
             z = target[:, before, token].min()
             weight = 0.8 if z >= v[before] else 0.2
-            cross = scipy.special.logsumexp(q[:, before], axis=-1) - q[:, before, token]
+            cross = -scipy.special.log_softmax(q[:, before], axis=-1)[:, token]
             losses.append((0.5 * (q[:, before, token] - y) ** 2).sum() + 0.5 * weight * (v[before] - z) ** 2 + 0.3 * cross.sum())
     assert float(metrics["device"][0]["loss"]) == pytest.approx(np.mean(losses), rel=1e-4)
 
