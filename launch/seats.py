@@ -10,7 +10,7 @@ from rich.console import Console
 
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax import configfile
-from agentrl_jax.environment import make
+from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import play_all
 from agentrl_jax.experiment import EnvironmentConfig
@@ -81,15 +81,21 @@ def evaluate(
     console.print(table_of([summarize(name, trajectories, anchors)], console))
 
 
+def show(messages: Messages) -> None:
+    """What the world says, on lines of its own."""
+    text = "".join(m.text for m in messages)
+    print(text, end="" if text.endswith("\n") or not text else "\n")
+
+
 def watch(environment: EnvironmentConfig, who: str, run_dir: Path | None, phase: str | None, seed: int | None, temperature: float) -> None:
     """Print one episode, message by message."""
     seed = random.randrange(2**31) if seed is None else seed
     player = None if who == "policy" else who
     (trajectory,) = trajectories_of(environment, player, run_dir, phase, 1, seed, temperature)
-    print("".join(m.text for m in trajectory.opening), end="")
+    show(trajectory.opening)
     for turn in trajectory.turns:
         print(f"> {turn.action.text}")
-        print("".join(m.text for m in turn.observation), end="")
+        show(turn.observation)
     print(ending(trajectory.total_reward, trajectory.success, len(trajectory.turns)))
 
 
@@ -98,7 +104,7 @@ def person(environment: EnvironmentConfig, seed: int | None) -> None:
     env = make(environment.name, environment.options)
     print(env.rules.strip(), end="\n\n")
     opening, _ = env.reset(seed=random.randrange(2**31) if seed is None else seed)
-    print("".join(m.text for m in opening), end="")
+    show(opening)
     total, turns, done, info = 0.0, 0, False, {}
     while not done:
         try:
@@ -107,7 +113,7 @@ def person(environment: EnvironmentConfig, seed: int | None) -> None:
             print("\nleft")
             return
         observation, reward, terminated, truncated, info = env.step(text)
-        print("".join(m.text for m in observation), end="")
+        show(observation)
         total, turns, done = total + reward, turns + 1, terminated or truncated
     print(ending(total, info.get("success"), turns))
 
