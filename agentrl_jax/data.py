@@ -17,6 +17,8 @@ from agentrl_jax.messages import Message
 from agentrl_jax.speaking import Agent
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 
+EPOCHS = 2**31  # without end, for all that matters: an endless grain data set cannot be had in batches of 1
+
 
 def encode(trajectory: Trajectory) -> bytes:
     """One record: the conversation as JSON. A demonstration is text; ids are made when it is read."""
@@ -87,13 +89,31 @@ def read(path: Path, limit: int | None = None) -> list[Trajectory]:
     return [decode(source[i]) for i in range(min(len(source), limit or len(source)))]
 
 
+class Best:
+    """The share of a source's records with the highest returns: filtered behaviour cloning's. Of equals the earlier come first."""
+
+    def __init__(self, source: grain.sources.RandomAccessDataSource[bytes], share: float) -> None:
+        if not 0 < share <= 1:
+            raise UserError(f"the best share of the demonstrations is above 0 and at most 1, not {share}")
+        order = np.argsort(-returns([decode(source[i]) for i in range(len(source))]), kind="stable")
+        self._source, self._kept = source, np.sort(order[: max(1, round(share * len(source)))])
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, i: int) -> bytes:
+        return self._source[int(self._kept[i])]
+
+
 class DemonstrationFeed:
     """Endless shuffled batches of demonstrations with their calls, one group a demonstration; of several hosts, its share of each.
 
     All hosts are at the same record, so any number of them goes on from the same state.
     """
 
-    def __init__(self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None) -> None:
+    def __init__(self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None, best: float = 1.0) -> None:
+        """`best`: the share of all that is drawn from, by return."""
+
         def with_calls(record: bytes) -> Group:
             trajectory = scripted_calls(decode(record), agent)
             check_budget(trajectory, agent)
@@ -102,10 +122,10 @@ class DemonstrationFeed:
         def own(records: Sequence[bytes]) -> list[Group]:
             return list(map(with_calls, (hosts or Hosts()).mine(records)))
 
-        source = open_source(path)
+        source: Any = open_source(path) if best == 1 else Best(open_source(path), best)
         if len(source) < batch:
             raise UserError(f"the demonstration file {path} holds {len(source)} records, fewer than one batch of {batch}")
-        data = grain.MapDataset.source(source).seed(seed).shuffle().repeat().batch(batch, batch_fn=list).map(own)
+        data = grain.MapDataset.source(source).seed(seed).shuffle().repeat(EPOCHS).batch(batch, batch_fn=list).map(own)
         self._iterator = iter(data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
     def next(self, step: int) -> list[Group]:

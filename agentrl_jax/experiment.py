@@ -118,11 +118,12 @@ class Demonstrations:
     """Shuffled batches of the experiment's demonstrations."""
 
     batch: int = 128
+    best: float = 1.0  # the share of them that is drawn from, those of the highest returns (filtered behaviour cloning)
     on_policy: bool = field(default=False, init=False)
 
     def open(self, run: "Run") -> Feed:
         assert run.demonstrations is not None, "the experiment has no demonstrations"
-        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts)
+        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts, self.best)
 
 
 @runtime_checkable

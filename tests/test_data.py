@@ -247,3 +247,15 @@ def test_what_only_a_sampled_trajectory_has_is_not_written(demonstrations: list[
     with_calls = scripted_calls(demonstrations[0], AGENT)
     named = dataclasses.replace(with_calls, seed=7, group=3, agent="policy")
     assert data.encode(named) == data.encode(demonstrations[0])
+
+
+def test_the_best_share_is_drawn_from_by_return_and_of_equals_the_earlier(path: Path, demonstrations: list[Trajectory]):
+    order = sorted(range(RECORDS), key=lambda i: (-demonstrations[i].total_reward, i))
+    for share, count in ((0.3, 3), (0.5, 6), (1.0, RECORDS), (0.01, 1)):  # batches of one too
+        seen = names(some(data.DemonstrationFeed(path, AGENT, 1, 0, best=share), 2 * count))
+        assert sorted(seen) == sorted(2 * [demonstrations[i].task for i in order[:count]])
+    assert len({t.total_reward for t in demonstrations}) > 2  # there is something to choose by
+    with pytest.raises(UserError, match="best share"):
+        data.DemonstrationFeed(path, AGENT, 1, 0, best=0.0)
+    with pytest.raises(UserError, match="holds 3 records, fewer than one batch of 4"):
+        data.DemonstrationFeed(path, AGENT, 4, 0, best=0.3)
