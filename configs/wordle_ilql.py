@@ -9,7 +9,7 @@ Expected effect: steered by its values the policy does better than imitation alo
 agentrl-train --config=configs/wordle_ilql.py[:monte_carlo|full]
 """
 
-from agentrl_jax.algorithms.methods.offline import ilql, monte_carlo
+from agentrl_jax.algorithms.methods.lmrl import ilql, monte_carlo
 from agentrl_jax.configs.small import Task, pick, small
 from agentrl_jax.experiment import Demonstrations, Experiment
 from agentrl_jax.models.decoder import DecoderConfig

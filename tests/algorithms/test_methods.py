@@ -18,7 +18,7 @@ from agentrl_jax.algorithms.critics import CriticConfig
 from agentrl_jax.algorithms.gae import GAE
 from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.keying import group_of_turn, turn_of_token
-from agentrl_jax.algorithms.methods import critics, dialogue, groups, gui, tools
+from agentrl_jax.algorithms.methods import critics, dialogue, groups, gui, lmrl, tools
 from agentrl_jax.algorithms.mismatch import Clipped
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.rewards import Outcome
@@ -91,11 +91,12 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "score": lambda **s: dialogue.self_correcting(1, **s), "mind": lambda **s: dialogue.mind(0.1, ("Wait",), 0.1, **s),
     "epo, strategic": dialogue.epo_strategic, "epo": dialogue.epo, "scaling-inter": dialogue.scaling_inter,
     "g-ra": lambda **s: dialogue.gated(("outcome",), (), **s), "mars": dialogue.mars,
-    "bfs-prover": lambda **s: dialogue.bfs_prover(0.1, 0.9, **s),
+    "bfs-prover": lambda **s: dialogue.bfs_prover(0.1, 0.9, **s), "online filtered": lmrl.online_filtered,
+    "ppo, lmrl": lambda **s: lmrl.ppo(HEAD, **s),
 }  # fmt: skip
 SIGNAL_WITHOUT_DIFFERENCE = {  # a critic's surprise, weights without a baseline, turns that differ from each other
     "igpo", "mars", "ppo", "turn ppo", "bi-level ppo", "vapo", "ui-tars-2", "vla-rl", "ufo", "guide, ppo", "score",
-    "epo, strategic", "bfs-prover",
+    "epo, strategic", "bfs-prover", "online filtered", "ppo, lmrl",
 }  # fmt: skip
 
 
