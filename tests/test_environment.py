@@ -35,7 +35,7 @@ WORDLE, MAZE_PO, MAZE_FO = (f"agentrl_jax.envs:agentrl/{name}" for name in ("Wor
     "name",
     [
         "agentrl/Wordle-v7",
-        "agentrl/Chess-v0",
+        "agentrl/Nowhere-v0",
         "Wordle",
         "",
         "two words",

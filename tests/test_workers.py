@@ -205,7 +205,7 @@ def test_info_that_is_no_plain_data_fails_its_own_world_alone(runtime: Runtime):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda runtime: play(runtime, Task("agentrl/Chess-v0", 0)), "no environment is called 'agentrl/Chess-v0'"),
+        (lambda runtime: play(runtime, Task("agentrl/Nowhere-v0", 0)), "no environment is called 'agentrl/Nowhere-v0'"),
         (lambda runtime: play(runtime, Task(WORDLE, 0, {"wordz": 3})), "does not take the options {'wordz': 3}"),
         (lambda runtime: play(runtime, Task(WORDLE, 0, {"words": 0})), "words must be between 1 and"),
         (lambda runtime: play(runtime, Task(WORDLE, 0, reset_options={"goal": 1})), "Wordle has no reset option"),
