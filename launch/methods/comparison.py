@@ -11,7 +11,7 @@ from typing import Any
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.calls import in_shell
 from agentrl_jax.launch.sweeps.cells import Cell
-from agentrl_jax.launch.sweeps.measures import Measure, final_success, last_row
+from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
 from agentrl_jax.run import write_json
 from agentrl_jax.statistics import difference_interval
 
@@ -67,8 +67,8 @@ class Comparison:
         path = self.path(folder, side, cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         summary = json.loads((cell.run_dir / "summary.json").read_text())
-        rates = {row["name"]: row["win_rate"] for row in summary["table"]}
-        learnt = {"start": rates.get("SFT"), "end": last_row(cell.run_dir)["win_rate"]}
+        first = first_row(cell.run_dir)
+        learnt = {"start": first["win_rate"] if first else None, "end": last_row(cell.run_dir)["win_rate"]}
         write_json(path, {**self._identity(cell), "value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)})
 
     def found(self, folder: Path) -> dict[str, list[float | None]]:

@@ -22,13 +22,24 @@ class Measure:
 
 def last_row(run_dir: Path) -> dict[str, Any]:
     """The line of the summary's table that is about the policy after the last phase. Raises UserError where there is none."""
+    rows = _rows(run_dir)
+    if not rows:
+        raise UserError(f"the run in {run_dir} trained nothing: its config has neither `sft` nor `rl`")
+    return rows[-1]
+
+
+def first_row(run_dir: Path) -> dict[str, Any] | None:
+    """The line about the policy that the last phase began with; None where there was but one phase."""
+    rows = _rows(run_dir)
+    return rows[0] if len(rows) > 1 else None
+
+
+def _rows(run_dir: Path) -> list[dict[str, Any]]:
+    """The lines of the summary's table that are about the policy, a phase each."""
     try:
-        phases = json.loads((run_dir / "config.json").read_text())["fields"]
-        last, table = phases["rl"] or phases["sft"], json.loads((run_dir / "summary.json").read_text())["table"]
-        rows = {row["name"]: row for row in table}
-        if last is None:
-            raise UserError(f"the run in {run_dir} trained nothing: its config has neither `sft` nor `rl`")
-        return rows[last["fields"]["label"]]
+        fields = json.loads((run_dir / "config.json").read_text())["fields"]
+        table = {row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]}
+        return [table[fields[phase]["fields"]["label"]] for phase in ("sft", "rl") if fields[phase]]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to run it anew") from error
 
