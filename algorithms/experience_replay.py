@@ -128,10 +128,14 @@ class NewestSuccess(_Storing):
         return injected
 
 
+@dataclass
 class _Fifo:
     """What those have in common that keep the last `size` trajectories worth keeping."""
 
-    _kept: deque[Trajectory]
+    size: int
+
+    def __post_init__(self) -> None:
+        self._kept: deque[Trajectory] = deque(maxlen=self.size)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -152,12 +156,8 @@ class _Fifo:
 class LowReward(_Fifo):
     """Trajectories that score at most `highest`, the last `size` of them, for somebody to reflect on (INSPO, arXiv 2512.01945)."""
 
-    size: int
     highest: float
     score: Score = total_reward
-
-    def __post_init__(self) -> None:
-        self._kept = deque(maxlen=self.size)
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
@@ -168,11 +168,7 @@ class LowReward(_Fifo):
 class Chosen(_Fifo):
     """The last `size` trajectories that `choose` takes."""
 
-    size: int
     choose: Callable[[Trajectory], bool]
-
-    def __post_init__(self) -> None:
-        self._kept = deque(maxlen=self.size)
 
     def add(self, groups: Sequence[Group]) -> None:
         for group in groups:
@@ -191,11 +187,7 @@ class SolvedSteps(_Fifo):
     A pair is the prompts and actions of a turn's calls; the last `size` are kept (BFS-Prover-V2, arXiv 2509.06493).
     """
 
-    size: int
     accepted: Callable[[Turn], bool] = every_turn  # which turns are on the path that solved it
-
-    def __post_init__(self) -> None:
-        self._kept = deque(maxlen=self.size)
 
     def add(self, groups: Sequence[Group]) -> None:
         seen = set(map(_pair, self._kept))

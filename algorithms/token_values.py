@@ -128,7 +128,7 @@ class TokenValuesConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class ValueModel:
+class TrainedValues:
     """A `Valued` policy whose values are trained, and nothing else: what a `Learner` trains."""
 
     policy: Valued
@@ -178,7 +178,7 @@ class TokenValues:
         self._config = c = config
         if not 0 < c.polyak <= 1 or c.conservative < 0:
             raise UserError(f"polyak is in (0, 1] and conservative at least 0, not {c.polyak} and {c.conservative}")
-        self._learner = Learner(model := ValueModel(policy), c.optimizer.build(steps), self._loss, mesh, model.read)
+        self._learner = Learner(model := TrainedValues(policy), c.optimizer.build(steps), self._loss, mesh, model.read)
         self._rows = self._learner.share.rows(c.microbatch)
         self._follow = jax.jit(functools.partial(_followed, c.polyak), donate_argnums=0)
 

@@ -151,6 +151,11 @@ class Averaging:
         return params
 
 
+def same_leaves(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same numbers, in the same order."""
+    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
 def logp_alone(policy: Policy, params: Any, row: Row, length: int = 32) -> np.ndarray:
     """Log-probs of a row's tokens, computed without packing, chunks or the learner; nan where nothing comes before."""
     tokens = jnp.zeros((1, length), jnp.int32).at[0, : len(row)].set(row.tokens)

@@ -35,14 +35,14 @@ def monte_carlo(gamma: float = 0.99, conservative: float = 0.01, polyak: float =
     return TokenValuesConfig(MonteCarlo(gamma), **filled | settings)
 
 
-def failed(trajectory: Trajectory) -> bool:
+def not_passed(trajectory: Trajectory) -> bool:
     """It is not known to have succeeded."""
     return not passed(trajectory)
 
 
 def online_filtered(**settings: Any) -> PolicyGradientConfig:
     """Rounds of rollouts, of which those that succeed are imitated: -log p of their tokens, the mean (128 rollouts a round, one epoch)."""
-    return likelihood(**{"mask": Without((failed,)), "optimizer": AdamWConfig(1e-4, b2=0.95), **settings})
+    return likelihood(**{"mask": Without((not_passed,)), "optimizer": AdamWConfig(1e-4, b2=0.95), **settings})
 
 
 def ppo(head: HeadMaker, gamma: float = 1.0, kl: float = 1e-3, imitation: float = 1.0, **settings: Any) -> PolicyGradientConfig:

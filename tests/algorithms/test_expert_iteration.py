@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hand_made import Averaging, make_call, mesh_of
+from hand_made import Averaging, make_call, mesh_of, same_leaves
 from tactics import TacticEngine, expert, runtime_of, theorem
 
 from agentrl_jax.algorithms.masks import Deviations, LikelihoodBand, Quantiles
@@ -60,10 +60,6 @@ def runtime():
         yield runtime
 
 
-def same(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
 @pytest.mark.parametrize(("low", "high", "kept"), [(0.1, 0.9, range(1, 10)), (0.0, 1.0, range(11)), (0.2, 0.5, range(2, 6))])
 def test_the_filter_leaves_what_lies_between_the_quantiles(low: float, high: float, kept: range):
     """Eleven tactics of negative log-likelihoods 0 to 10, in any order: quantile q is 10 q."""
@@ -94,7 +90,7 @@ def test_only_what_was_accepted_on_the_way_to_success_is_stored_and_trained(runt
         [Group(t.task, (_weighted(t),)) for t in algorithm._config.store.all()],
         runtime,
     )
-    assert same(after.params, expected.params) and not same(after.params, PARAMS)
+    assert same_leaves(after.params, expected.params) and not same_leaves(after.params, PARAMS)
     moved = [algorithm.step(state_of(algorithm), batch[:i], runtime)[1]["tokens"] for i in (0, 1)]
     assert moved == [3.0, 3.0]  # the store is still there when nothing new comes
 
@@ -116,7 +112,7 @@ def test_the_tails_are_left_out(runtime: Runtime):
 def test_nothing_solved_changes_nothing(runtime: Runtime):
     algorithm, state = built(config())
     after, metrics = algorithm.step(state, groups(0, solved=0), runtime)
-    assert metrics["theorems/solved"] == 0 and metrics["skipped"] == 1 and same(after.params, PARAMS)
+    assert metrics["theorems/solved"] == 0 and metrics["skipped"] == 1 and same_leaves(after.params, PARAMS)
 
 
 def test_on_a_plateau_training_starts_over_from_the_base_weights(runtime: Runtime):
@@ -133,7 +129,7 @@ def test_on_a_plateau_training_starts_over_from_the_base_weights(runtime: Runtim
     for _ in range(3):
         drawn = [Group(t.task, (_weighted(t),)) for t in algorithm._config.store.all()]
         fresh, _ = algorithm._update.step(fresh, drawn, runtime)
-    assert same(kept, (fresh.params, fresh.opt_state, PARAMS))
+    assert same_leaves(kept, (fresh.params, fresh.opt_state, PARAMS))
 
 
 def test_without_a_plateau_a_restart_changes_nothing(runtime: Runtime):
@@ -142,7 +138,7 @@ def test_without_a_plateau_a_restart_changes_nothing(runtime: Runtime):
     for step in range(2):
         ours, theirs = with_one[0].step(with_one[1], groups(step), runtime), without[0].step(without[1], groups(step), runtime)
         with_one, without = (with_one[0], ours[0]), (without[0], theirs[0])
-        assert same(ours[0].params, theirs[0].params)
+        assert same_leaves(ours[0].params, theirs[0].params)
 
 
 def test_old_problems_are_solved_anew_and_the_new_proofs_take_the_place_of_the_old():
@@ -188,7 +184,7 @@ def test_a_run_that_goes_on_from_its_host_state_is_the_run_that_never_stopped(ru
         state, metrics = algorithm.step(state, groups(step, n), runtime)
         if step >= 3:
             resumed, found = other.step(resumed, groups(step, n), runtime)
-            assert same(resumed.params, state.params) and found["restarts"] == metrics["restarts"]
+            assert same_leaves(resumed.params, state.params) and found["restarts"] == metrics["restarts"]
             assert {k: v for k, v in found.items() if k != "device"} == {k: v for k, v in metrics.items() if k != "device"}
     assert json.dumps(other.host_state()) == json.dumps(algorithm.host_state()) and metrics["restarts"] >= 1
 

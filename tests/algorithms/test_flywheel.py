@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hand_made import Averaging, make_call, mesh_of
+from hand_made import Averaging, make_call, mesh_of, same_leaves
 
 from agentrl_jax.algorithms.grpo import grpo
 from agentrl_jax.algorithms.methods.flywheel import Flywheel, FlywheelConfig, as_text, likelihood
@@ -55,10 +55,6 @@ def runtime():
         yield runtime
 
 
-def same(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
 def test_a_text_is_the_row_with_every_token_but_the_first_written():
     whole = episode(9, False, turns=3)
     (row,), (text,) = rows_of(whole), rows_of(as_text(whole))
@@ -76,7 +72,7 @@ def test_what_passed_and_what_failed_is_stored_apart_and_the_wheel_turns_when_it
         state, metrics = algorithm.step(state, groups(step), runtime)
         assert metrics["flywheel/passed"] == metrics["flywheel/failed"] == 2 * (step + 1)  # what is not known is in neither
         turned.append("flywheel/read_loss" in metrics and "flywheel/imitate_loss" in metrics)
-        assert not same(before, state.params)
+        assert not same_leaves(before, state.params)
     assert turned == [False, True, False, True] and metrics["flywheel/turns"] == 2
 
 
@@ -103,7 +99,7 @@ def test_a_wheel_that_does_not_turn_is_the_method_alone(neutral: dict, runtime: 
     for step in range(3):
         state, _ = algorithm.step(state, groups(step), runtime)
         other, _ = plain.step(other, groups(step), runtime)
-        assert same((state.params, state.opt_state), (other.params, other.opt_state))
+        assert same_leaves((state.params, state.opt_state), (other.params, other.opt_state))
 
 
 def test_a_resume_goes_on_exactly(runtime: Runtime):
@@ -116,7 +112,7 @@ def test_a_resume_goes_on_exactly(runtime: Runtime):
     resumed = jax.tree.map(lambda x: x.copy(), state)
     state, metrics = algorithm.step(state, groups(3), runtime)
     resumed, others = again.step(resumed, groups(3), runtime)
-    assert same(state.params, resumed.params) and not same(state.params, fresh.params)
+    assert same_leaves(state.params, resumed.params) and not same_leaves(state.params, fresh.params)
     assert metrics["flywheel/imitate_loss"] == others["flywheel/imitate_loss"]
 
 
