@@ -53,7 +53,16 @@ def _opened(paths: Sequence[Path]) -> grain.sources.RandomAccessDataSource[bytes
 def read(path: Path, limit: int | None = None) -> list[Trajectory]:
     """The demonstrations of a file, or its first `limit`."""
     source = open_source(path)
-    return [decode(source[i]) for i in range(min(len(source), limit or len(source)))]
+    return [demonstration(source, i) for i in range(min(len(source), limit or len(source)))]
+
+
+def demonstration(source: grain.sources.RandomAccessDataSource[bytes], place: int) -> Trajectory:
+    """One of them. Raises UserError where its bytes are damaged or no record."""
+    try:
+        record = source[place]
+    except RuntimeError as error:  # each has a checksum
+        raise UserError(f"the demonstration {place} is damaged ({str(error).partition(';')[0]:.100}): write its file anew") from error
+    return decode(record)
 
 
 def facts_in(path: Path) -> np.ndarray:
@@ -64,7 +73,7 @@ def facts_in(path: Path) -> np.ndarray:
 def chosen(facts: np.ndarray, share: float, won: bool) -> np.ndarray:
     """Which records filtered behaviour cloning draws from: the share with the highest returns, of the successful ones where `won`.
 
-    They stay in their order, and of equals the earlier are taken. Raises UserError where none is left.
+    They stay in their order, and of equals the earlier are taken. Raises UserError where the share is none.
     """
     if not 0 < share <= 1:
         raise UserError(f"the best share of the demonstrations is above 0 and at most 1, not {share}")
@@ -89,7 +98,7 @@ class DemonstrationFeed:
             raise UserError(f"the demonstration file {path} holds {len(places)} records, fewer than one batch of {batch}")
 
         def with_calls(place: int) -> Group:
-            trajectory = scripted_calls(decode(records[place]), agent)
+            trajectory = scripted_calls(demonstration(records, place), agent)
             check_budget(trajectory, agent)
             return Group(trajectory.task, (trajectory,))
 

@@ -17,7 +17,7 @@ from agentrl_jax.environment import make
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.locks import alone
-from agentrl_jax.shards import FACTS, Fact, Recipe, claim, write_index
+from agentrl_jax.shards import FACTS, Fact, Recipe, claim, fact, write_index
 from agentrl_jax.worker import Worlds, outlive_nobody
 from agentrl_jax.workers import Task
 
@@ -94,9 +94,7 @@ def play(worlds: Worlds, recipe: Recipe, episode: int) -> tuple[bytes, Fact]:
             if not left:
                 raise
     success = turns[-1][-1].get("success")
-    success = None if success is None else bool(success)
-    fact = float(sum(turn[2] for turn in turns)), len(turns), -1 if success is None else int(success)
-    return records.encode_played(opening, turns, task.name, success), fact
+    return records.encode_played(opening, turns, task.name, success), fact(float(sum(turn[2] for turn in turns)), len(turns), success)
 
 
 def _begin(parent: int) -> None:

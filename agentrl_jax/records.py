@@ -35,7 +35,8 @@ def encode_played(opening: list[dict[str, Any]], turns: Played, task: str, succe
         }
         for action, observation, reward, terminated, truncated, info in turns
     ]
-    return json.dumps({"opening": opening, "turns": told, "task": task, "success": success}).encode()
+    won = None if success is None else bool(success)  # a world may say it with NumPy's
+    return json.dumps({"opening": opening, "turns": told, "task": task, "success": won}).encode()
 
 
 def decode(record: bytes) -> Trajectory:

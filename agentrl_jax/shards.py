@@ -48,13 +48,18 @@ class Recipe:
         return folder / f"records-{shard:05}-of-{self.shards:05}.array_record"
 
     def missing(self, folder: Path) -> list[int]:
-        """The shards that are not whole: a shard's index comes last."""
-        return [shard for shard in range(self.shards) if not index_path(self.shard_path(folder, shard)).is_file()]
+        """The shards that are not whole: a shard's index comes last, and is nothing without it."""
+        paths = [self.shard_path(folder, shard) for shard in range(self.shards)]
+        return [shard for shard, path in enumerate(paths) if not (index_path(path).is_file() and path.is_file())]
 
 
 def fact_of(trajectory: Trajectory) -> Fact:
     """What an index keeps of a record."""
-    return trajectory.total_reward, len(trajectory.turns), -1 if trajectory.success is None else int(trajectory.success)
+    return fact(trajectory.total_reward, len(trajectory.turns), trajectory.success)
+
+
+def fact(total: float, turns: int, success: bool | None) -> Fact:
+    return total, turns, -1 if success is None else int(success)
 
 
 def index_path(path: Path) -> Path:

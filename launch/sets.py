@@ -9,7 +9,7 @@ from pathlib import Path
 from agentrl_jax import generation
 from agentrl_jax.envs.lmrl.published import PUBLISHED, Published
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch import options, seats
+from agentrl_jax.launch import options
 from agentrl_jax.shards import Recipe, facts_of
 from agentrl_jax.workers import importable
 
@@ -52,12 +52,11 @@ class DataSet:
             if self.task not in PUBLISHED:
                 raise UserError(f"--task={self.task}: there is no such data set, only {', '.join(PUBLISHED)}")
             published = PUBLISHED[self.task]
-            chosen = seats.environment_of(published.id, self.option, "", workers=0).options
-            return published.recipe(self.records, self.player, chosen, **sizes), published
-        config = seats.environment_of(self.environment, self.option, "", workers=0)
+            return published.recipe(self.records, self.player, options.literals(self.option), **sizes), published
         if not self.records:
             raise UserError("--environment needs --records")
-        return Recipe(importable(config.name), self.player or "mixture", self.records, config.options, **sizes), None
+        name, player = importable(self.environment), self.player or "mixture"
+        return Recipe(name, player, self.records, options.literals(self.option), **sizes), None
 
     def _write(self, folder: Path, recipe: Recipe) -> float | None:
         """Records a second; None where all were there."""

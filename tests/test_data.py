@@ -170,6 +170,19 @@ def test_a_file_that_was_cut_is_one_sentence(act: Callable[[Path], Any], file: P
     assert "corrupt or no ArrayRecord file" in opened(act, tmp_path / "cut")
 
 
+def test_a_file_in_which_a_bit_flipped_is_one_sentence_or_the_same_records(file: Path, tmp_path: Path, demonstrations: list[Trajectory]):
+    content, copy, found = file.read_bytes(), tmp_path / "flipped", 0
+    filled = np.flatnonzero(np.frombuffer(content, np.uint8))
+    for place in np.random.default_rng(0).choice(filled, 40):
+        copy.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
+        try:
+            assert [told(t) for t in data.read(copy)] == [told(t) for t in demonstrations]
+        except UserError as error:
+            assert "is damaged" in str(error) or "corrupt or no ArrayRecord file" in str(error)
+            found += 1
+    assert found > 20
+
+
 @OPENERS
 @pytest.mark.parametrize("content", [b"hello", b"\x00" * 200_000, b'{"opening": []}\n' * 10_000, bytes(range(256)) * 600])
 def test_a_file_of_another_kind_is_one_sentence(act: Callable[[Path], Any], tmp_path: Path, content: bytes):
@@ -364,7 +377,7 @@ SHARD = "records-00002-of-00004"
         ("recipe.json", b'{"environment": "a", "player": "b", "records": "c"}', "missing or corrupt"),
         ("recipe.json", b'{"environment": "a", "player": "b", "records": -1}', "a data set needs records >= 1"),
         (f"{SHARD}.npy", None, "is not whole, 1 of its 4 shards"),
-        (f"{SHARD}.array_record", None, f"{SHARD}.array_record: check"),
+        (f"{SHARD}.array_record", None, "is not whole, 1 of its 4 shards"),
         (f"{SHARD}.array_record", b"", f"{SHARD}.array_record is empty"),
         (f"{SHARD}.array_record", b"\x00" * 200_000, f"{SHARD}.array_record is corrupt"),
     ],

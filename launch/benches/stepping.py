@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.envs.lmrl.published import PUBLISHED
-from agentrl_jax.errors import UserError
 from agentrl_jax.launch import pages
 from agentrl_jax.launch.benches.rivals import significant
 from agentrl_jax.launch.benches.shapes import surroundings
@@ -88,30 +87,28 @@ def rate(steps: Iterator[None], seconds: float) -> float:
 async def through(scripts: Sequence[Script], worlds: int, seconds: float) -> float:
     """Steps a second of so many worlds that repeat the episodes side by side in one worker process."""
     pool, count = Processes(1), 0
-    await pool.start()
+
+    async def once(task: Task, actions: Sequence[Message]) -> None:
+        nonlocal count
+        world = World(pool, task)
+        await world.reset()
+        for action in actions:
+            await world.step(action)
+            count += 1
+        world.close()
 
     async def repeat(which: int) -> None:
-        nonlocal count
-        for task, actions in itertools.islice(itertools.cycle(scripts), which, None):
-            world = World(pool, task)
-            await world.reset()
-            for action in actions:
-                await world.step(action)
-                count += 1
-            world.close()
+        for script in itertools.islice(itertools.cycle(scripts), which, None):
+            await once(*script)
 
+    await pool.start()
     try:
-        repeating = [asyncio.ensure_future(repeat(which)) for which in range(worlds)]
-        await asyncio.wait(repeating, timeout=seconds / 4, return_when=asyncio.FIRST_EXCEPTION)  # the worker has loaded the world
+        await once(*scripts[0])  # what the world loads is not timed
         before, began = count, time.perf_counter()
-        done, _ = await asyncio.wait(repeating, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-        taken = time.perf_counter() - began
-        for one in repeating:
-            one.cancel()
-        for one in done:
-            one.result()  # raises what a world raised
-        if count == before:
-            raise UserError(f"no step was done in {seconds:g} s: raise --seconds")
-        return (count - before) / taken
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*map(repeat, range(worlds)))
+    except TimeoutError:
+        return (count - before) / (time.perf_counter() - began)
     finally:
         await pool.stop()
+    raise AssertionError("episodes are repeated without end")

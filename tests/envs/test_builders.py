@@ -36,9 +36,10 @@ def text(value: Any) -> Any:
 
 def test_a_prepared_set_gives_back_every_record_at_random(folder: Path):
     builder = LmrlGym(config=TINY, data_dir=folder, file_format="array_record")
+    sources: Any = builder.as_data_source()
     for split, count in (("train", 12), ("validation", 5)):
         written = data.open_source(folder / "downloads" / "lmrl_gym" / "tiny" / split)
-        source: Any = builder.as_data_source(split)
+        source = sources[split]
         assert len(source) == len(written) == builder.info.splits[split].num_examples == count
         for i in (count - 1, 0, count // 2, *range(count)):
             found, expected = source[i], example_of(written[i])
@@ -48,7 +49,7 @@ def test_a_prepared_set_gives_back_every_record_at_random(folder: Path):
             assert [np.float32(turn.pop("reward")) for turn in told["turns"]] == rewards
             assert np.float32(told.pop("return")) == np.float32(expected.pop("return"))
             assert told == expected
-    tasks = [{source[i]["task"] for i in range(len(source))} for source in map(builder.as_data_source, ("train", "validation"))]
+    tasks = [{source[i]["task"] for i in range(len(source))} for source in sources.values()]
     assert len(tasks[0]) == 12 and len(tasks[1]) == 5 and not tasks[0] & tasks[1]
 
 
