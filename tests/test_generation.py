@@ -11,10 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_runs import rollouts, small_run
 
 from agentrl_jax import data, generation, records
 from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.experiment import DemonstrationConfig, Demonstrations
 from agentrl_jax.locks import alone
+from agentrl_jax.run import Run
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.shards import FIRST_WORLD, Recipe, fact_of, facts_of
 from agentrl_jax.strategies import Scripted
@@ -71,6 +74,17 @@ def test_the_records_are_those_of_the_runtime(recipe: Recipe, tmp_path: Path):
     facts = facts_of(tmp_path / "set")
     assert list(map(tuple, facts.tolist())) == list(map(fact_of, played))
     assert facts["return"].tolist() == [t.total_reward for t in played]
+
+
+def test_a_run_writes_the_same_and_trains_on_a_folder(tmp_path: Path):
+    generation.write(tmp_path / "set", Recipe("letters:tests/Letters-v0", "random", 8, shards=3))
+    with Run(small_run(rollouts()), tmp_path / "own", quiet=True) as run:
+        assert run.demonstrations is not None and raw(run.demonstrations) == raw(tmp_path / "set")
+    given = DemonstrationConfig(path=str(tmp_path / "set"))
+    with Run(dataclasses.replace(small_run(rollouts()), demonstrations=given), tmp_path / "run", quiet=True) as run:
+        feed = Demonstrations(batch=1, won=True).open(run)
+        seen = {feed.next(step)[0].task for step in range(8)}
+    assert seen == {t.task for t in data.read(tmp_path / "set") if t.success} and 0 < len(seen) < 8
 
 
 def test_a_set_goes_on_where_another_ends(wordle: Path, tmp_path: Path):
