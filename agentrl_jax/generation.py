@@ -14,7 +14,7 @@ import numpy as np
 from agentrl_jax import records
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.environment import make
-from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.locks import alone
 from agentrl_jax.shards import FACTS, Fact, Recipe, claim, fact, write_index
@@ -40,15 +40,17 @@ def write(folder: Path, recipe: Recipe, processes: int = 1, told: Callable[[int]
                 told(write_shard(folder, recipe, shard))
             return
         # Spawned, not forked: whoever calls may run threads.
-        context = multiprocessing.get_context("spawn")
+        context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
         with ProcessPoolExecutor(min(processes, len(missing)), context, _begin, (os.getpid(),)) as pool:
             try:
                 for done in as_completed([pool.submit(write_shard, folder, recipe, shard) for shard in missing]):
                     told(done.result())
-            except BrokenProcessPool as error:
-                raise UserError(f"a process that was writing {folder} died: the same command goes on where it stopped") from error
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            except BaseException as error:
+                for process in set(multiprocessing.active_children()) - others:  # a shard may take an hour
+                    process.terminate()
+                if isinstance(error, BrokenProcessPool):
+                    raise UserError(f"a process that was writing {folder} died: the same command goes on where it stopped") from error
+                raise
 
 
 def check_player(recipe: Recipe) -> None:
@@ -81,7 +83,7 @@ def write_shard(folder: Path, recipe: Recipe, shard: int) -> int:
 def play(worlds: Worlds, recipe: Recipe, episode: int) -> tuple[bytes, Fact]:
     """An episode's record and its facts: those that `Scripted` makes of the same task, by the key (seed, -1, episode).
 
-    A world that fails is replaced, and then does the same again. Raises EnvironmentFailure where it fails at every attempt.
+    A world that fails is replaced, and the fresh one begins again. Raises UserError where it fails at every attempt.
     """
     task = Task(recipe.environment, recipe.world(episode), recipe.options)
     for left in range(RETRIES, -1, -1):
@@ -89,10 +91,12 @@ def play(worlds: Worlds, recipe: Recipe, episode: int) -> tuple[bytes, Fact]:
             opening, _ = worlds.reset(WORLD, task.environment, task.options, task.seed, None)
             turns = worlds.play(WORLD, recipe.player, seed_of(recipe.seed, -1, episode, 0), Deadlines().episode)
             break
-        except EnvironmentFailure:
+        except UserError:
+            raise
+        except Exception as error:  # whatever a world raises
             worlds.close(WORLD, keep=False)
             if not left:
-                raise
+                raise UserError(f"episode {episode} failed in {RETRIES + 1} fresh worlds ({error!r:.300}): mend {task.name}") from error
     success = turns[-1][-1].get("success")
     return records.encode_played(opening, turns, task.name, success), fact(float(sum(turn[2] for turn in turns)), len(turns), success)
 

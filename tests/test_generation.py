@@ -137,27 +137,28 @@ def test_an_index_comes_after_its_shard(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_a_killed_command_leaves_no_process_and_goes_on(tmp_path: Path):
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_ended_leaves_no_process_and_is_gone_on_with(tmp_path: Path, end: signal.Signals):
     recipe = Recipe("agentrl_jax.envs:agentrl/MazePO-v0", "mixture", 3000, shards=300)
     code = (
-        "from agentrl_jax import generation\nfrom agentrl_jax.shards import Recipe\nfrom pathlib import Path\n"
-        f"if __name__ == '__main__': generation.write(Path({str(tmp_path / 'set')!r}), {recipe!r}, 2)"
+        "import sys\nfrom agentrl_jax import generation\nfrom agentrl_jax.shards import Recipe\nfrom pathlib import Path\n"
+        f"if __name__ == '__main__': generation.write(Path(sys.argv[1]), {recipe!r}, 2)"
     )
     (tmp_path / "write.py").write_text(code)
-    command = [sys.executable, str(tmp_path / "write.py")]
-    writing = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    command, environment = [sys.executable, str(tmp_path / "write.py")], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    writing = subprocess.Popen([*command, str(tmp_path / "set")], env=environment)
     until = time.monotonic() + 60
     while len(recipe.missing(tmp_path / "set")) > 297 and time.monotonic() < until:
         time.sleep(0.01)
     children = Path(f"/proc/{writing.pid}/task/{writing.pid}/children").read_text().split()
-    writing.send_signal(signal.SIGKILL)
+    writing.send_signal(end)
     writing.wait()
-    assert 0 < len(recipe.missing(tmp_path / "set")) <= 297 and len(children) >= 2
+    assert 0 < len(recipe.missing(tmp_path / "set")) <= 297 and len(children) >= 2 and writing.returncode != 0
     while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
-    generation.write(tmp_path / "set", recipe)
-    generation.write(tmp_path / "whole", recipe)
+    for name in ("set", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], env=environment, check=True)
     found, expected = files(tmp_path / "set"), files(tmp_path / "whole")
     assert {name: found[name] for name in expected} == expected
     assert all(re.fullmatch(r".*\.unfinished", name) for name in found.keys() - expected.keys())
@@ -179,20 +180,30 @@ def test_another_recipe_player_or_option_is_one_sentence(wordle: Path, tmp_path:
 
 
 def test_a_world_that_fails_is_replaced_and_then_given_up(monkeypatch: pytest.MonkeyPatch, wordle: Path):
-    play, left = Worlds.play, [2]
+    play, left, made = Worlds.play, [2], list[object]()
 
     def sometimes(self: Worlds, *arguments: object) -> object:
         left[0] -= 1
         if left[0] >= 0:
-            raise EnvironmentFailure("the world is on fire")
+            made.append(self._of(generation.WORLD))
+            raise [EnvironmentFailure, ValueError, KeyError][left[0]]("the world is on fire")
         return play(self, *arguments)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(Worlds, "play", sometimes)
     record, facts = generation.play(Worlds(lambda: None), WORDLE, 4)
     assert record == raw(wordle)[0] and facts == tuple(facts_of(wordle)[0].tolist())
+    assert len(set(made)) == 2  # each attempt has a world of its own
     left[0] = 3
-    with pytest.raises(EnvironmentFailure, match="on fire"):
+    with pytest.raises(UserError, match=r"episode 4 failed in 3 fresh worlds .*on fire"):
         generation.play(Worlds(lambda: None), WORDLE, 4)
+
+
+def test_a_process_that_dies_is_one_sentence_and_the_set_is_gone_on_with(tmp_path: Path):
+    recipe = Recipe("naughty:Naughty-v0", "random", 4, {"how": "die", "path": str(tmp_path / "resets")}, shards=2)
+    with pytest.raises(UserError, match=r"a process that was writing .* died: the same command goes on"):
+        generation.write(tmp_path / "set", recipe, 2)
+    generation.write(tmp_path / "set", recipe)  # the first world alone dies
+    assert [t.total_reward for t in data.read(tmp_path / "set")] == [3.0] * 4
 
 
 def test_the_index_is_what_the_records_say(wordle: Path):

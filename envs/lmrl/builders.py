@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from agentrl_jax import generation
-from agentrl_jax.data import open_source
+from agentrl_jax.data import demonstration, open_source
 from agentrl_jax.envs.lmrl.published import PUBLISHED
-from agentrl_jax.records import decode
 from agentrl_jax.shards import Recipe, fact_of
+from agentrl_jax.trajectories import Trajectory
 
 FEATURES = {
     "task": tfds.features.Text(doc="The world and its seed."),
@@ -79,12 +79,11 @@ class LmrlGym(tfds.core.GeneratorBasedBuilder):
         generation.write(folder, recipe, processes)
         source = open_source(folder)
         for i in range(len(source)):
-            yield i, example_of(source[i])
+            yield i, example_of(demonstration(source, i))
 
 
-def example_of(record: bytes) -> dict[str, Any]:
+def example_of(trajectory: Trajectory) -> dict[str, Any]:
     """A demonstration as `FEATURES` has it; the messages of an observation are joined."""
-    trajectory = decode(record)
     total, _, success = fact_of(trajectory)
     turns = [
         {

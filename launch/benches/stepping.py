@@ -41,7 +41,7 @@ class Stepping:
     def run(self) -> dict[str, Any]:
         """Measure, print the table and report. Raises UserError where a world cannot be made or has no such player."""
         found = {name.rpartition("/")[2]: self.measured(name) for name in map(importable, self.environment)}
-        lines = [f"| {name} | {alone:,} | {worker:,} |" for name, (alone, worker) in found.items()]
+        lines = [f"| {name} | {alone:,.0f} | {worker:,.0f} |" for name, (alone, worker) in found.items()]
         table = "\n".join(["| steps a second | this process | one worker process |", "|---|---|---|", *lines])
         if self.page:
             pages.put(Path(self.page), "steps", table)

@@ -42,7 +42,7 @@ def test_a_prepared_set_gives_back_every_record_at_random(folder: Path):
         source = sources[split]
         assert len(source) == len(written) == builder.info.splits[split].num_examples == count
         for i in (count - 1, 0, count // 2, *range(count)):
-            found, expected = source[i], example_of(written[i])
+            found, expected = source[i], example_of(data.demonstration(written, i))
             assert set(found) == set(FEATURES) and isinstance(found["opening"], bytes)
             rewards = [np.float32(turn.pop("reward")) for turn in expected["turns"]]
             told = rows(found)
