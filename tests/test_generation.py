@@ -139,7 +139,7 @@ def test_an_index_comes_after_its_shard(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_command_that_is_ended_leaves_no_process_and_is_gone_on_with(tmp_path: Path, end: signal.Signals):
-    recipe = Recipe("agentrl_jax.envs:agentrl/MazePO-v0", "mixture", 3000, shards=300)
+    recipe = Recipe("agentrl_jax.envs:agentrl/MazePO-v0", "mixture", 1500, shards=150)
     code = (
         "import sys\nfrom agentrl_jax import generation\nfrom agentrl_jax.shards import Recipe\nfrom pathlib import Path\n"
         f"if __name__ == '__main__': generation.write(Path(sys.argv[1]), {recipe!r}, 2)"
@@ -148,12 +148,12 @@ def test_a_command_that_is_ended_leaves_no_process_and_is_gone_on_with(tmp_path:
     command, environment = [sys.executable, str(tmp_path / "write.py")], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     writing = subprocess.Popen([*command, str(tmp_path / "set")], env=environment)
     until = time.monotonic() + 60
-    while len(recipe.missing(tmp_path / "set")) > 297 and time.monotonic() < until:
+    while len(recipe.missing(tmp_path / "set")) > 147 and time.monotonic() < until:
         time.sleep(0.01)
     children = Path(f"/proc/{writing.pid}/task/{writing.pid}/children").read_text().split()
     writing.send_signal(end)
     writing.wait()
-    assert 0 < len(recipe.missing(tmp_path / "set")) <= 297 and len(children) >= 2 and writing.returncode != 0
+    assert 0 < len(recipe.missing(tmp_path / "set")) <= 147 and len(children) >= 2 and writing.returncode != 0
     while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
