@@ -35,13 +35,13 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
     {
         "maze_fo": Published("MazeFO", 1_240, 19.7, 0.11, -19.7, 24.5),
         "maze_po": Published("MazePO", 1_240, 19.7, 0.11, -19.7, 24.5),
-        "text_nav_fo": Published("TextNav", 2_500, 12.2, 0.26, 0.258, 0.424),
-        "text_nav_po": Published("TextNav", 2_500, 12.2, 0.26, 0.258, 0.424, options={"view": "partial"}),
+        "nav_fo": Published("TextNav", 2_500, 12.2, 0.26, 0.258, 0.424),
+        "nav_po": Published("TextNav", 2_500, 12.2, 0.26, 0.258, 0.424, options={"view": "partial"}),
         "wordle": Published("Wordle", 1_000_000, 4.82, 0.70, -4.12, 1.59),
         "chess": Published("Chess", 625_000, 46.7, 0.60, 0.210, 0.970),
         "endgames": Published("ChessEndgames", 97_756, 11.9, 0.59, 0.586, 0.492),
-        "twenty_questions": Published("TwentyQuestions", 100_000, 14.9, 0.31, -17.3, 2.56),
-        "guess_city": Published("GuessCity", 100_000, 18.8, 0.53, -18.8, 4.12),
-        "car_dealer": Published("CarDealer", 19_000, 16.5, 0.53, 0.562, 0.422),
+        "questions": Published("TwentyQuestions", 100_000, 14.9, 0.31, -17.3, 2.56),
+        "city": Published("GuessCity", 100_000, 18.8, 0.53, -18.8, 4.12),
+        "dealer": Published("CarDealer", 19_000, 16.5, 0.53, 0.562, 0.422),
     }
 )

@@ -18,7 +18,7 @@ from agentrl_jax.processes import Processes
 from agentrl_jax.worker import Worlds
 from agentrl_jax.workers import Task, World, importable
 
-LMRL = tuple(dict.fromkeys(published.id for published in PUBLISHED.values()))
+GAMES = tuple(dict.fromkeys(published.id for published in PUBLISHED.values()))
 OTHERS = ("agentrl_jax.envs:agentrl/Shop-v0", "agentrl_jax.envs:agentrl/HarbourCase-v0")
 SECONDS = 3600.0  # that an episode which is written down may take
 Script = tuple[Task, tuple[Message, ...]]
@@ -28,7 +28,7 @@ Script = tuple[Task, tuple[Message, ...]]
 class Stepping:
     """Episodes of a player are written down first and then repeated, so that no player is timed; resets are."""
 
-    environment: tuple[str, ...] = option((*LMRL, *OTHERS), "Gymnasium ids; may be repeated.")
+    environment: tuple[str, ...] = option((*GAMES, *OTHERS), "Gymnasium ids; may be repeated.")
     player: str = option("random", "Whose actions are repeated.")
     episodes: int = option(8, "Different ones.", 1)
     worlds: int = option(16, "At once in the worker process.", 1)

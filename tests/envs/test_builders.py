@@ -10,7 +10,7 @@ from agentrl_jax import data
 from agentrl_jax.envs.lmrl.builders import FEATURES, LmrlGym, PlayConfig, example_of
 from agentrl_jax.envs.lmrl.published import PUBLISHED
 
-TINY = PlayConfig(name="tiny", train=PUBLISHED["car_dealer"].recipe(12, shards=3), validation=5)
+TINY = PlayConfig(name="tiny", train=PUBLISHED["dealer"].recipe(12, shards=3), validation=5)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_every_published_set_has_its_size_and_player():
     assert configs.keys() == PUBLISHED.keys()
     sizes = {name: config.train.records for name, config in configs.items() if config.train}
     assert sizes == {
-        "maze_fo": 1240, "maze_po": 1240, "text_nav_fo": 2500, "text_nav_po": 2500, "wordle": 10**6, "chess": 625_000,
-        "endgames": 97_756, "twenty_questions": 100_000, "guess_city": 100_000, "car_dealer": 19_000,
+        "maze_fo": 1240, "maze_po": 1240, "nav_fo": 2500, "nav_po": 2500, "wordle": 10**6, "chess": 625_000,
+        "endgames": 97_756, "questions": 100_000, "city": 100_000, "dealer": 19_000,
     }  # fmt: skip
     assert all(config.validation == config.train.records // 100 > 0 for config in configs.values() if config.train)

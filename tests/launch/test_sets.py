@@ -10,7 +10,7 @@ from test_commands import assert_one_clear_sentence, run
 
 from agentrl_jax.data import read
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.benches.stepping import LMRL, Stepping
+from agentrl_jax.launch.benches.stepping import GAMES, Stepping
 from agentrl_jax.launch.sets import DataSet
 from agentrl_jax.shards import read_recipe
 
@@ -65,5 +65,5 @@ def test_the_command_writes_in_processes_and_names_what_is_wrong(tmp_path: Path)
 def test_the_bench_of_steps_times_what_a_player_did():
     bench = Stepping(environment=("agentrl/Wordle-v0", "agentrl/MazeFO-v0"), episodes=2, worlds=2, seconds=0.2)
     report = bench.run()
-    assert set(report["steps_per_second"]) == {"Wordle-v0", "MazeFO-v0"} and len(LMRL) == 9
+    assert set(report["steps_per_second"]) == {"Wordle-v0", "MazeFO-v0"} and len(GAMES) == 9
     assert all(alone > 100 and worker > 10 for alone, worker in report["steps_per_second"].values())
