@@ -90,6 +90,7 @@ setup(
             "agentrl-sweep = agentrl_jax.launch.sweep:main",
             "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
             "agentrl-play = agentrl_jax.launch.play:main",
+            "agentrl-serve = agentrl_jax.launch.serve:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
             "agentrl-plan = agentrl_jax.launch.plan:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",
