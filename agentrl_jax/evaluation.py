@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl_jax.checkpoint import load_host
-from agentrl_jax.experiment import EnvironmentConfig, Experiment, RolloutFeed, Rollouts
+from agentrl_jax.experiment import EnvironmentConfig, Experiment, Mixed, RolloutFeed, Rollouts
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.strategies import Holding, Independent, Learned, Scripted, found
@@ -31,9 +31,10 @@ def strategy_of(experiment: Experiment, run_dir: Path, name: str, runtime: Runti
     """How what a phase trained plays where it is judged; None: plainly. Raises UserError where its checkpoint is missing."""
     phase = experiment.phases[name]
     strategy, source = copy.deepcopy(phase.evaluation), phase.source
-    if strategy is None and isinstance(source, Rollouts) and found(Learned, source.strategy):
-        feed = RolloutFeed(source, runtime, experiment)
-        feed.load(load_host(run_dir / "checkpoints" / name)["feed"])
+    rollouts = source.rollouts if isinstance(source, Mixed) else source
+    if strategy is None and isinstance(rollouts, Rollouts) and found(Learned, rollouts.strategy):
+        feed, state = RolloutFeed(rollouts, runtime, experiment), load_host(run_dir / "checkpoints" / name)["feed"]
+        feed.load(state if rollouts is source else state["rollouts"])
         strategy = found(Learned, feed.strategy)[0].best()
     for piece in found(Holding, strategy):
         piece.hold(policy, params, experiment.engine)
