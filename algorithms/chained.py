@@ -15,7 +15,7 @@ from agentrl_jax.trajectories import Group, Trajectory
 
 @dataclass
 class Links:
-    """`count` turns a step, drawn from all that another source has in it: neighbours of one episode would pull values to and fro.
+    """`count` turns a step, drawn from all that another source has in it: neighbours of one episode would pull values one way together.
 
     A link is a trajectory of two turns, of which `first_turns` weighs the first alone, or of an episode's last one. Values that look one
     action ahead (`Expectile`) need no more; returns do.

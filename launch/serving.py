@@ -6,6 +6,7 @@ import dataclasses
 import os
 import secrets
 import signal
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def key_of(variable: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(served: Served, name: str, host: str, port: int, key: str, seed: int = 0) -> Any:
+async def serving(served: Served, name: str, host: str, port: int, key: str, seed: int = 0) -> AsyncIterator[str]:
     """The address of a server of it, for as long as the block runs. Raises UserError where the port is taken."""
     from agentrl_jax.capture.server import CaptureServer  # an extra
 
