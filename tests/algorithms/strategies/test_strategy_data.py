@@ -27,7 +27,7 @@ STRATEGIES = (
 CONFIGS = {
     "lookup_arpo": ("method", "hard", "base"), "lookup_aepo": ("method", "base"), "keydoor_active_vln": ("method", "base"),
     "calculator_simpletir": ("method", "base"), "arithmetic_score": ("method", "base"), "keydoor_ui_s1": ("method", "base"),
-    "chain_epo_strategic": ("method",), "maze_ilql": ("method", "partial", "monte_carlo"),
+    "chain_epo_strategic": ("method",),
 }  # fmt: skip
 
 
