@@ -35,7 +35,7 @@ class Game(Task):
 
     tau: float = 0.7
     conservative: float = 0.01  # CQL's weight
-    bias: float = -4.4  # that values start at
+    bias: float = -4.4  # that values start at; published 0 in mazes, where so few steps do not move it to where values are
     gamma: float = 1.0  # of PPO; the value methods have .99
     imitation: float = 1.0  # PPO's weight of cross entropy on demonstrations
     best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
@@ -53,8 +53,8 @@ class Game(Task):
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 4, tau=0.95, conservative=0.0, bias=0.0, imitation=0.0, best=None, ranked=True, episodes=1240,
-        sft_steps=150, tested=100, **settings,
+        world, "mixture", longest, 4, tau=0.95, conservative=0.0, bias=-8.0, imitation=0.0, best=None, ranked=True, episodes=1240,
+        tested=100, **settings,
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _experiment(game: Game, name: str, algorithm: AlgorithmConfig, source: Sourc
     assert config.demonstrations and config.sft and config.rl
     config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
-    config.sft.source = Demonstrations(game.batch)
+    config.sft.source = Links(Demonstrations(game.batch), game.links) if game.links else Demonstrations(game.batch)
     if game.ranked:
         config.sft.evaluation, config.rl.evaluation = Ranked(), Ranked()
     return config
