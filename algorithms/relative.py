@@ -173,7 +173,7 @@ class Relative:
             judge = state.extra.judge
             if learning:
                 judge, found = self._judge.step(judge, groups, runtime)
-                metrics = {"judge": found["device"], "judge/pairs": found["pairs"]}
+                metrics = {"critic": found["device"], "critic/pairs": found["pairs"]}
                 state = dataclasses.replace(state, extra=dataclasses.replace(state.extra, judge=judge))
             scores = self._judge.score(judge, dialogues)
         return state, scores[0::2] - scores[1::2], metrics

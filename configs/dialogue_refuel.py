@@ -44,4 +44,4 @@ def get_config(variant: str = "refuel") -> Experiment:
     }
     strategy, algorithm = pick(variant, "dialogue_refuel", **variants)
     players = ("random", "greedy", "expert")
-    return small("dialogue-refuel", task, algorithm, Rollouts(tasks=64, strategy=strategy), steps=40, label="REFUEL", players=players)
+    return small("dialogue-refuel", task, algorithm, Rollouts(tasks=64, strategy=strategy), steps=40, label=variant, players=players)

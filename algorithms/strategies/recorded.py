@@ -4,6 +4,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentrl_jax import data
 from agentrl_jax.episodes import scripted_calls
@@ -19,7 +20,9 @@ from agentrl_jax.workers import Task
 def as_said(shown: Trajectory, agent: Agent) -> Trajectory:
     """A demonstration with its calls, under the agent's own temperature: its likelihood is the policy's as it samples."""
     told = scripted_calls(shown, agent)
-    turns = (dataclasses.replace(turn, calls=tuple(dataclasses.replace(c, sampling=agent.sampling) for c in turn.calls)) for turn in told.turns)
+    turns = (
+        dataclasses.replace(turn, calls=tuple(dataclasses.replace(c, sampling=agent.sampling) for c in turn.calls)) for turn in told.turns
+    )
     return told.replace(turns=tuple(turns))
 
 
@@ -37,7 +40,11 @@ class Recorded:
 
     def join(self, run: Run) -> None:
         assert run.demonstrations is not None, "the experiment has no demonstrations"
-        self._source, self._agent = data.open_source(run.demonstrations), run.agent
+        self.read(run.demonstrations, run.agent)
+
+    def read(self, path: Path, agent: Agent) -> None:
+        """Draw from this file, as what the agent could have said."""
+        self._source, self._agent = data.open_source(path), agent
 
     def begun(self, task: Task, key: Key) -> tuple[Task, Trajectory]:
         shown = data.decode(self._source[seed_of(*key, 0, 1, 2) % len(self._source)])
@@ -57,13 +64,15 @@ class RecordedPairs:
     """
 
     def join(self, run: Run) -> None:
-        """Raises UserError where no two demonstrations are one up to their last turn."""
         assert run.demonstrations is not None, "the experiment has no demonstrations"
-        self._agent, alike = run.agent, defaultdict[Hashable, list[Trajectory]](list)
-        for shown in data.read(run.demonstrations):
+        self.read(run.demonstrations, run.agent)
+
+    def read(self, path: Path, agent: Agent) -> None:
+        """Draw from this file. Raises UserError where no two of its demonstrations are one up to their last turn."""
+        self._agent, alike = agent, defaultdict[Hashable, list[Trajectory]](list)
+        for shown in data.read(path):
             alike[history_of(shown)].append(shown)
-        self._alike = [some for some in alike.values() if len({one.turns[-1].action for one in some}) > 1]
-        self._usable = [(some, one) for some in self._alike for one in some]
+        self._usable = [(some, one) for some in alike.values() if len({one.turns[-1].action for one in some}) > 1 for one in some]
         if not self._usable:
             raise UserError("no two demonstrations differ in their last reply alone: have more written, or in a smaller world")
 

@@ -77,10 +77,11 @@ class Advice(Probe):
         self.cost = amount("cost", cost)
         self.reward_bounds = (-self.cost, 1.0)
         choices = "; ".join(f"{topic}: {', '.join(self.values_of(topic))}" for topic in self.topics)
+        example = advised([self.values_of(topic)[0] for topic in self.topics])
         self.rules = (
-            f"A user wants to travel; find out how, and advise them, in {self.horizon} turns. {choices}.\n"
-            f"ask {self.topics[0]} asks for a wish and costs {cost:g}; {advised([self.values_of(topic)[0] for topic in self.topics])} is an advice: "
-            f"the first one counts, by the share of wishes that it meets, and afterwards no question is answered."
+            f"A user wants to travel: find out how they like it, and advise them, in {self.horizon} turns. {choices}.\n"
+            f"ask {self.topics[0]} asks for a wish and costs {self.cost:g}. {example} is an advice: the first one counts, by the share of "
+            "wishes that it meets, and afterwards no question is answered."
         )
         self.drawn: tuple[int, ...] = (0,) * topics
         self.told: frozenset[str] = frozenset()

