@@ -21,8 +21,8 @@ from agentrl_jax.experiment import Experiment, Rollouts
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.strategies import Independent
 
-ADVICE = Task("Advice-v0", "mixture", 64, 8)
-ONE_TURN = Task("Advice-v0", "mixture", 32, 8, {"horizon": 1})
+ADVICE = Task("Advice-v0", "mixture", 96, 8, {"topics": 3, "horizon": 4})  # room for 5 topics in 6 turns
+ONE_TURN = Task("Advice-v0", "mixture", 96, 8, {"topics": 3, "horizon": 1})
 ETA, BETA = 4.0, 1.0
 
 

@@ -27,7 +27,7 @@ def last_turn(chance: float, turns: int) -> int:
 
 
 @runtime_checkable
-class RollIn(Protocol):
+class Beginning(Protocol):
     """Whose dialogues the first h turns are from (`recorded.Recorded`)."""
 
     def begun(self, task: Task, key: Key) -> tuple[Task, Trajectory]:
@@ -49,7 +49,7 @@ class Pairs:
 
     agent: str = "policy"
     cut: Cut = any_turn
-    roll_in: RollIn | None = None
+    roll_in: Beginning | None = None
     longest: int = 0
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Inputs, Output
+from agentrl_jax.rows import Row
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group, Trajectory
 from agentrl_jax.workers import InProcess
@@ -97,9 +98,8 @@ def steps(algorithm: Relative, runtime: Runtime, experience: Sequence[Sequence[G
 def said(params: Any, dialogue: Trajectory, turn: int) -> float:
     """ln pi(y_h | s_h)."""
     (call,) = dialogue.turns[turn].calls
-    row = dataclasses.replace(
-        pairs_of(GROUPS)[0][0].rows[0], tokens=call.ids, temperature=np.full(len(call.ids), call.sampling.temperature, np.float32)
-    )
+    n, none = len(call.ids), np.zeros(len(call.ids), np.int32)
+    row = Row(call.ids, none.astype(bool), np.zeros(n, np.float32), none, np.full(n, call.sampling.temperature, np.float32), none)
     return float(logp_alone(POLICY, params, row)[len(call.prompt) :].sum())
 
 
