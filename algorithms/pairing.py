@@ -1,12 +1,12 @@
 """Pairs of replies to one prompt, on the host: which there are, where their tokens go, and what is left out."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.algorithms.rewards import at_end, only, with_turns
 from agentrl_jax.batch import Layout, pack, pack_branches
 from agentrl_jax.errors import UserError
 from agentrl_jax.rows import Row, rows_of
@@ -21,6 +21,12 @@ class Pair:
     turn: int
     rows: tuple[Row, Row]
 
+    @property
+    def ended(self) -> tuple[bool, bool]:
+        """Whether each reply ended by itself, and not at the end of its budget."""
+        first, second = (one.turns[self.turn].calls[-1].finish_reason == "stop" for one in self.dialogues)
+        return first, second
+
 
 def reply_row(trajectory: Trajectory, turn: int) -> Row:
     """What was shown at a turn, and the reply to it. Raises UserError where the turn's calls are of several contexts."""
@@ -30,36 +36,26 @@ def reply_row(trajectory: Trajectory, turn: int) -> Row:
     return rows[0]
 
 
-def branch_of(second: Trajectory) -> int:
-    """The turn h at which a pair's second dialogue parts from the first: 0 for independent ones."""
-    return second.branch_turn or 0
-
-
-def matched(group: Group) -> list[tuple[Trajectory, Trajectory]]:
-    """Trajectories 2i and 2i + 1 of a group. What is left over is alone."""
-    return list(zip(group.trajectories[0::2], group.trajectories[1::2]))
-
-
-def whole(first: Trajectory, second: Trajectory) -> bool:
-    """Whether both dialogues came to their turn h, and neither broke."""
-    h = branch_of(second)
-    sound = all(one.error is None and one.stop_reason != "error" and len(one.turns) > h for one in (first, second))
-    return sound and bool(np.isfinite([first.total_reward, second.total_reward]).all())
+def whole(dialogue: Trajectory, turn: int) -> bool:
+    """Whether a dialogue came to this turn, and nothing in it broke."""
+    return (
+        dialogue.error is None and dialogue.stop_reason != "error" and len(dialogue.turns) > turn and math.isfinite(dialogue.total_reward)
+    )
 
 
 def pairs_of(groups: Sequence[Group]) -> tuple[list[Pair], dict[str, int]]:
-    """The pairs to learn from, and how many were left out: broken ones, and those whose replies are the same.
+    """Trajectories 2i and 2i + 1 of each group, and how many pairs were left out: broken ones, and those whose replies are the same.
 
-    Raises UserError where the two replies answer different prompts.
+    They part at the second one's `branch_turn`, or are independent ones. Raises UserError where the replies answer different prompts.
     """
     found, left_out = list[Pair](), {"broken": 0, "identical": 0}
     for group in groups:
         left_out["broken"] += bool(group.dropped)
-        for first, second in matched(group):
-            if not whole(first, second):
+        for first, second in zip(group.trajectories[0::2], group.trajectories[1::2]):
+            h = second.branch_turn or 0
+            if not (whole(first, h) and whole(second, h)):
                 left_out["broken"] += 1
                 continue
-            h = branch_of(second)
             rows = reply_row(first, h), reply_row(second, h)
             (prompt, reply), (other_prompt, other_reply) = (_parts(row) for row in rows)
             if not np.array_equal(prompt, other_prompt):
@@ -75,27 +71,6 @@ def _parts(row: Row) -> tuple[np.ndarray, np.ndarray]:
     """Prompt and reply of a row."""
     start = int(np.argmax(row.action_mask)) if row.action_mask.any() else len(row)
     return row.tokens[:start], row.tokens[start:]
-
-
-@dataclass
-class Unended:
-    """A reward transform: `penalty` in place of a dialogue's reward where the reply at turn h did not end by itself.
-
-    REFUEL's second setting: -10 on Anthropic HH, -4 on UltraInteract.
-    """
-
-    penalty: float
-
-    def __call__(self, group: Group, step: int) -> Group:
-        members = list(group.trajectories)
-        for i, (first, second) in enumerate(matched(group)):
-            members[2 * i : 2 * i + 2] = (self._judged(one, branch_of(second)) for one in (first, second))
-        return dataclasses.replace(group, trajectories=tuple(members))
-
-    def _judged(self, dialogue: Trajectory, turn: int) -> Trajectory:
-        if len(dialogue.turns) <= turn or dialogue.turns[turn].calls[-1].finish_reason == "stop":
-            return dialogue
-        return at_end(with_turns(dialogue, lambda one: only(one, "unended", 0.0)), "unended", self.penalty)
 
 
 @dataclass(frozen=True, eq=False)

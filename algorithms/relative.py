@@ -88,9 +88,10 @@ class RelativeConfig:
     """Groups of `Pairs`, or of any even number of independent dialogues; the log-ratio is over the tokens of the turn where two part."""
 
     objective: Objective
-    rewards: Reward | None = None  # changes what dialogues earned first, such as `pairing.Unended`
+    rewards: Reward | None = None  # changes what dialogues earned
     judge: PreferenceConfig | None = None  # a reward model scores dialogues; it learns from the order of what they earned ...
     judge_steps: int = 0  # ... in so many first steps, in which the policy waits, and not after them
+    unended: float | None = None  # r where the reply at turn h did not end by itself
     kl: float = 0.0  # r -= kl (ln pi_t - ln pi_start) of the reply at turn h
     fixed: bool = False  # the log-ratio is to the policy that training began with (DPO's), not to that before the step
     top_layers: int = 0  # only so many last layers are trained; 0: all weights
@@ -136,7 +137,8 @@ class Relative:
     def _loss(self, logp: Array, entropy: Array, batch: RelativeBatch) -> tuple[Array, dict[str, Array]]:
         moved, gap = log_ratio(logp, batch), jnp.asarray(batch.gap)
         loss = self._config.objective(moved, gap)
-        shown = {"log_ratio": jnp.abs(moved), "moved": jnp.abs(logp - batch.anchor_logp), "agreement": (moved * gap > 0).astype(loss.dtype)}
+        agreement = (moved * gap > 0).astype(loss.dtype)
+        shown = {"log_ratio": jnp.abs(moved), "logp_gap": jnp.abs(logp - batch.anchor_logp), "agreement": agreement}
         return loss, {"pair_loss": loss, "entropy": entropy, **shown}
 
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
@@ -158,7 +160,7 @@ class Relative:
                 one = [dataclasses.replace(part, fresh=np.ones_like(part.fresh)) for part in one]
             state, found = self._learner.update(state, one)
             # Of the first update: d, which is 0 unless the anchor is fixed, and how far two programs are apart on the same weights.
-            first = {} if updates else {"first/log_ratio": found["log_ratio"], "first/moved": found["moved"]}
+            first = {} if updates else {"first/log_ratio": found["log_ratio"], "first/logp_gap": found["logp_gap"]}
             updates.append({**found, **first})
         return state, metrics | {"skipped": float(not updates), "device": updates}
 
@@ -176,6 +178,8 @@ class Relative:
                 metrics = {"critic": found["device"], "critic/pairs": found["pairs"]}
                 state = dataclasses.replace(state, extra=dataclasses.replace(state.extra, judge=judge))
             scores = self._judge.score(judge, dialogues)
+        if self._config.unended is not None:
+            scores = np.where([ended for pair in pairs for ended in pair.ended], scores, self._config.unended)
         return state, scores[0::2] - scores[1::2], metrics
 
     def _batches(self, state: TrainState, pairs: Sequence[Pair], gaps: np.ndarray, hosts: Hosts) -> list[RelativeBatch]:

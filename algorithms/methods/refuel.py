@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from agentrl_jax.algorithms.pairing import Unended
 from agentrl_jax.algorithms.relative import Preferred, Regression, RelativeConfig
 from agentrl_jax.optimizer import AdamWConfig
 
@@ -25,7 +24,7 @@ def refuel_online(kl: float = 0.05, unended: float = -10.0, **settings: Any) -> 
     released scripts, a cosine here; temperature 1.
     """
     filled: dict[str, Any] = {
-        "kl": kl, "rewards": Unended(unended), "epochs": 4, "top_layers": 4,
+        "kl": kl, "unended": unended, "epochs": 4, "top_layers": 4,
         "optimizer": AdamWConfig(3e-7, final_fraction=0.0, weight_decay=1e-6),
     }  # fmt: skip
     return RelativeConfig(Regression(1.0), **filled | settings)

@@ -46,5 +46,5 @@ def test_pairs_from_demonstrations_run_to_their_ends(variant: str, tmp_path: Pat
     train(config, tmp_path, quiet=True)
     lines = [line for _, line in journal.lines_of(tmp_path / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [0, 1, 2] and all(line["pairs"] + line["pairs/identical"] == 8 for line in lines)
-    assert all(line["first/log_ratio"] == 0 and line["first/moved"] < 1e-5 for line in lines)
+    assert all(line["first/log_ratio"] == 0 and line["first/logp_gap"] < 1e-5 for line in lines)
     assert lines[-1]["time/compilations"] == 0

@@ -24,7 +24,7 @@ from jax import Array
 
 from agentrl_jax.algorithms.losses import direct_preference, relative_regression
 from agentrl_jax.algorithms.methods.refuel import dpo, rebel, refuel, refuel_online
-from agentrl_jax.algorithms.pairing import Unended, pairs_of
+from agentrl_jax.algorithms.pairing import pairs_of
 from agentrl_jax.algorithms.preferences import PreferenceConfig
 from agentrl_jax.algorithms.relative import Preferred, Regression, Relative, RelativeConfig, log_ratio
 from agentrl_jax.algorithms.top_layers import top_layers
@@ -159,7 +159,7 @@ def test_the_first_log_ratio_is_exactly_0(runtime: Runtime):
     for step in metrics:
         first, second = (jax.device_get(found) for found in step["device"])
         assert first["first/log_ratio"] == 0.0 == first["log_ratio"] and second["log_ratio"] > 0.01
-        assert first["first/moved"] / first["tokens"] < 1e-6  # what the forward pass alone says of the same weights
+        assert first["first/logp_gap"] / first["tokens"] < 1e-6  # what the forward pass alone says of the same weights
     _, metrics = steps(build(dpo(1.0, **SHAPE)), runtime, [GROUPS, GROUPS])
     ratios = [float(step["device"][0]["first/log_ratio"]) for step in metrics]
     assert ratios[0] < 1e-4 < ratios[1]  # to the start, not to the policy before the step
@@ -207,19 +207,21 @@ def test_identical_replies_and_broken_dialogues_are_left_out(runtime: Runtime):
         pairs_of([Group("mixed", (first, GROUPS[1].trajectories[1].replace(branch_turn=0)))])
 
 
-def test_a_reply_that_did_not_end_earns_the_penalty_alone():
-    first, second = GROUPS[0].trajectories
-    h = second.branch_turn or 0
-
-    def cut(dialogue: Trajectory, place: int) -> Trajectory:
-        turns = list(dialogue.turns)
+def test_a_reply_that_did_not_end_earns_the_penalty_alone(runtime: Runtime):
+    """At turn h; a reply that was cut elsewhere changes nothing."""
+    penalty, groups, rewards = -4.0, list[Group](), list[list[float]]()
+    for i, group in enumerate(GROUPS):
+        h, members = group.trajectories[1].branch_turn or 0, list(group.trajectories)
+        which, place = i % 2, h if i < 4 else (h + 1) % 3
+        turns = list(members[which].turns)
         turns[place] = dataclasses.replace(turns[place], calls=(dataclasses.replace(turns[place].calls[0], finish_reason="budget"),))
-        return dialogue.replace(turns=tuple(turns))
-
-    elsewhere = (h + 1) % 3
-    a, b = Unended(-4.0)(Group("", (cut(first, h), cut(second, elsewhere))), 0).trajectories
-    assert a.total_reward == -4.0 and b.total_reward == pytest.approx(second.total_reward)
-    assert len(a.turns) == 3 and a.turns[-1].rewards["unended"] == -4.0
+        members[which] = members[which].replace(turns=tuple(turns))
+        groups.append(Group(group.task, tuple(members)))
+        rewards.append([penalty if i < 4 and k == which else one.total_reward for k, one in enumerate(members)])
+    config = RelativeConfig(Regression(2.0), unended=penalty, **SHAPE)
+    _, (metrics,) = steps(build(config), runtime, [groups])
+    want = [(2.0 * (first - second)) ** 2 for first, second in rewards]  # the first log-ratio is 0
+    assert fetch_metrics(metrics["device"][0])["loss"] == pytest.approx(np.mean(want), rel=1e-5)
 
 
 class Tabular:
