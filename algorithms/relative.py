@@ -137,7 +137,7 @@ class Relative:
     def _loss(self, logp: Array, entropy: Array, batch: RelativeBatch) -> tuple[Array, dict[str, Array]]:
         moved, gap = log_ratio(logp, batch), jnp.asarray(batch.gap)
         loss = self._config.objective(moved, gap)
-        agreement = (moved * gap > 0).astype(loss.dtype)
+        agreement = 0.5 + 0.5 * jnp.sign(moved * gap)  # 1/2 where neither reply is better, or none has become likelier
         shown = {"log_ratio": jnp.abs(moved), "logp_gap": jnp.abs(logp - batch.anchor_logp), "agreement": agreement}
         return loss, {"pair_loss": loss, "entropy": entropy, **shown}
 

@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +30,7 @@ from agentrl_jax.algorithms.pairing import pairs_of
 from agentrl_jax.algorithms.preferences import PreferenceConfig
 from agentrl_jax.algorithms.relative import Preferred, Regression, Relative, RelativeConfig, log_ratio
 from agentrl_jax.algorithms.top_layers import top_layers
+from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import fetch_metrics
 from agentrl_jax.models.heads import HeadConfig
@@ -364,6 +367,25 @@ def test_a_reward_model_judges_in_place_of_the_reward(runtime: Runtime):
     state, metrics = algorithm.step(state, GROUPS, runtime)
     assert same_leaves(learnt, jax.device_get(state.extra.judge.params)) and metrics["skipped"] == 0
     assert metrics["pairs/gap"] == pytest.approx(np.abs(scores[0::2] - scores[1::2]).mean(), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_resumed_step_is_the_step_that_was_not_interrupted(runtime: Runtime, tmp_path: Path):
+    """With a reference and a reward model that is learning when the run stops."""
+    judge = PreferenceConfig(HeadConfig(layers=1, scale=1.0), optimizer=AdamWConfig(0.03), length=40, microbatch=4)
+    config = RelativeConfig(Regression(1.0), judge=judge, judge_steps=2, kl=0.1, **SHAPE)
+    batches = [some_pairs(5, seed) for seed in range(4)]
+    want, _ = steps(build(config), runtime, batches)
+    first, second, keeper = build(config), build(config), Keeper(tmp_path)
+    state = first.init(jax.random.key(0), PARAMS)
+    state, _ = first.step(state, batches[0], runtime)
+    keeper.save(1, state, {"algorithm": first.host_state()})
+    state, host = keeper.restore(second.init(jax.random.key(0), PARAMS))
+    keeper.close()
+    second.load_host_state(json.loads(json.dumps(host["algorithm"])))
+    for groups in batches[1:]:
+        state, _ = second.step(state, groups, runtime)
+    assert same_leaves(jax.device_get(state.params), want) and not same_leaves(want, PARAMS)
 
 
 def test_what_makes_no_sense_is_refused():
