@@ -32,7 +32,7 @@ from agentrl_jax.algorithms.relative import Preferred, Regression, Relative, Rel
 from agentrl_jax.algorithms.top_layers import top_layers
 from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner import fetch_metrics
+from agentrl_jax.learner import TrainState, fetch_metrics
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Inputs, Output
@@ -74,7 +74,7 @@ def some_pairs(count: int, seed: int, turns: int = 3) -> list[Group]:
         h, opening = int(rng.integers(turns)), [some(1, 5) for _ in range(turns)]
         first, second = [some(1, 4) for _ in range(turns)], [some(1, 4) for _ in range(turns)]
         replies, heard = [*first[:h], *second[h:]], [*opening[: h + 1], *[some(1, 4) for _ in range(h + 1, turns)]]
-        one = spoken(first, rng.normal(size=turns), opening, 0.5)
+        one = spoken(first, rng.normal(size=turns).tolist(), opening, 0.5)
         rewards = [turn.reward for turn in one.turns[:h]] + rng.normal(size=turns - h).tolist()
         groups.append(Group(str(i), (one, spoken(replies, rewards, heard, 0.5).replace(parent=0, branch_turn=h))))
     return groups
@@ -134,24 +134,25 @@ def test_the_losses_by_hand():
     ("config", "constants"),
     [(RelativeConfig(Regression(2.0), kl=0.3), {"eta": 2.0, "kl": 0.3}), (RelativeConfig(Preferred(1.5)), {"beta": 1.5})],
 )
-def test_every_update_has_the_loss_of_a_loop_over_pairs(runtime: Runtime, config: RelativeConfig, constants: dict[str, float]):
+def test_every_update_has_the_loss_of_a_loop_over_pairs(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, config: RelativeConfig, constants: dict[str, float]
+):
     """Two steps, of two passes each: the log-ratio is to the policy before the step, the KL to that before the first."""
-    algorithm = build(dataclasses.replace(config, epochs=2, **SHAPE))
-    state, batches = algorithm.init(jax.random.key(0), PARAMS), [GROUPS, some_pairs(5, 4)]
-    for groups in batches:
-        seen, update = [jax.device_get(state.params)], algorithm._learner.update
+    algorithm, seen = build(dataclasses.replace(config, epochs=2, **SHAPE)), list[Any]()
+    update = algorithm._learner.update
 
-        def told(state: Any, parts: Any, seen: list = seen, update: Any = update) -> Any:
-            state, found = update(state, parts)
-            seen.append(jax.device_get(state.params))
-            return state, found
+    def told(state: TrainState, parts: Any) -> Any:
+        seen.append(jax.device_get(state.params))
+        return update(state, parts)
 
-        algorithm._learner.update = told
+    monkeypatch.setattr(algorithm._learner, "update", told)
+    state = algorithm.init(jax.random.key(0), PARAMS)
+    for groups in (GROUPS, some_pairs(5, 4)):
+        seen.clear()
         state, metrics = algorithm.step(state, groups, runtime)
-        algorithm._learner.update = update
-        for before, found in zip(seen, metrics["device"], strict=False):
-            assert fetch_metrics(found)["loss"] == pytest.approx(stated(before, seen[0], PARAMS, groups, **constants), rel=1e-4)
-        assert not same_leaves(seen[0], seen[1]) and len(metrics["device"]) == 2
+        assert len(seen) == 2 and not same_leaves(*seen)
+        for now, found in zip(seen, metrics["device"], strict=True):
+            assert fetch_metrics(found)["loss"] == pytest.approx(stated(now, seen[0], PARAMS, groups, **constants), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -363,6 +364,7 @@ def test_a_reward_model_judges_in_place_of_the_reward(runtime: Runtime):
         state, metrics = algorithm.step(state, GROUPS, runtime)
         assert metrics["skipped"] == 1 and metrics["critic/pairs"] == len(GROUPS) and same_leaves(jax.device_get(state.params), PARAMS)
     learnt = jax.device_get(state.extra.judge.params)
+    assert algorithm._judge is not None
     scores = algorithm._judge.score(state.extra.judge, [one for group in GROUPS for one in group.trajectories])
     state, metrics = algorithm.step(state, GROUPS, runtime)
     assert same_leaves(learnt, jax.device_get(state.extra.judge.params)) and metrics["skipped"] == 0
@@ -389,6 +391,7 @@ def test_a_resumed_step_is_the_step_that_was_not_interrupted(runtime: Runtime, t
 
 
 def test_what_makes_no_sense_is_refused():
-    for wrong in ({"epochs": 0}, {"kl": -1.0}, {"prompt": 4}):
+    settings: list[dict[str, Any]] = [{"epochs": 0}, {"kl": -1.0}, {"prompt": 4}]
+    for wrong in settings:
         with pytest.raises(UserError):
             build(RelativeConfig(Regression(1.0), **wrong))

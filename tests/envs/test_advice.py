@@ -80,6 +80,7 @@ def test_nobody_does_better_than_the_optimum(topics: int, values: int, horizon: 
 
     def after(drawn: tuple[int, ...], texts: tuple[str, ...]) -> tuple[str, float]:
         twin = env.fork(0)
+        assert isinstance(twin, Advice)
         twin.drawn = drawn
         t = by_hand(twin, *texts)
         return answers(t)[-1], rewards(t)[-1]
