@@ -8,13 +8,14 @@ Expected effect: pairs that part at any turn teach it to ask first (the best ret
 replies or histories from demonstrations; `_dpo` after any of these is the same data with DPO's loss. `:horizon` cuts dialogues after
 a random number of turns (then early advice is best), `:online` has setting two's KL in the reward, penalty and top layers alone,
 `:judged` a reward model in place of the reward, `:rebel` one turn alone. One seed, returns after fine-tuning's .36: `:refuel` .90,
-`:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35.
+`:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of the order alone, which
+ranks four pairs of five as the reward does, is soon outplayed), `:rebel` .32 of at best .33.
 
 agentrl-train --config=configs/dialogue_refuel.py[:last_turn|last_turn_mixed|last_turn_offline|multi_turn_mixed|refuel_dpo|...]
 """
 
 from agentrl_jax.algorithms.methods.refuel import dpo, rebel, refuel, refuel_online
-from agentrl_jax.algorithms.preferences import PreferenceConfig
+from agentrl_jax.algorithms.preferences import PreferenceConfig, at_the_end
 from agentrl_jax.algorithms.strategies.pairs import Pairs, last_turn
 from agentrl_jax.algorithms.strategies.recorded import Recorded, RecordedPairs
 from agentrl_jax.configs.small import HEAD, Task, pick, rates, small
@@ -35,14 +36,15 @@ def get_config(variant: str = "refuel") -> Experiment:
         "refuel": Pairs(), "last_turn": Pairs(cut=last_turn), "last_turn_mixed": Pairs(cut=last_turn, roll_in=Recorded()),
         "last_turn_offline": RecordedPairs(), "multi_turn_mixed": Pairs(roll_in=Recorded()),
     }  # fmt: skip
-    judge = PreferenceConfig(HEAD, optimizer=AdamWConfig(1e-3), length=task.longest, microbatch=16)
+    judge = PreferenceConfig(HEAD, at_the_end, AdamWConfig(3e-3, warmup_steps=3), length=task.longest, microbatch=16)
     variants = {
         **{name + loss: (strategy, config) for name, strategy in roll_ins.items() for loss, config in losses.items()},
         "horizon": (Pairs(longest=4), losses[""]),
         "online": (Pairs(), refuel_online(kl=0.02, unended=-0.5, **settings | {"epochs": 4, "top_layers": 1})),
-        "judged": (Pairs(), refuel(ETA, judge=judge, judge_steps=10, **settings)),
+        "judged": (Pairs(), refuel(1.0, judge=judge, judge_steps=60, **settings)),
         "rebel": (Independent(2), rebel(ETA, **settings)),
     }
     strategy, algorithm = pick(variant, "dialogue_refuel", **variants)
     players = ("random", "greedy", "expert")
-    return small("dialogue-refuel", task, algorithm, Rollouts(tasks=64, strategy=strategy), steps=40, label=variant, players=players)
+    source, steps = Rollouts(tasks=64, strategy=strategy), 40 + algorithm.judge_steps
+    return small("dialogue-refuel", task, algorithm, source, steps, label=variant, players=players)
