@@ -89,6 +89,7 @@ setup(
             "agentrl-train = agentrl_jax.launch.train:main",
             "agentrl-sweep = agentrl_jax.launch.sweep:main",
             "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
+            "agentrl-data = agentrl_jax.launch.data:main",
             "agentrl-play = agentrl_jax.launch.play:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
             "agentrl-plan = agentrl_jax.launch.plan:main",

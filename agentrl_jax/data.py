@@ -1,131 +1,111 @@
-"""Demonstrations: written as ArrayRecord by scripted players, read through grain, resumable at the exact record."""
+"""Demonstrations, a file or a data set's folder: read through grain, resumable at the exact record."""
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import grain
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordWriter
 
 from agentrl_jax.episodes import scripted_calls
 from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
-from agentrl_jax.messages import Message
+from agentrl_jax.records import decode
+from agentrl_jax.shards import FACTS, RECIPE, fact_of, facts_of, whole
 from agentrl_jax.speaking import Agent
-from agentrl_jax.trajectories import Group, Trajectory, Turn
+from agentrl_jax.trajectories import Group, Trajectory
 
 EPOCHS = 2**31  # without end, for all that matters: an endless grain data set cannot be had in batches of 1
 
 
-def encode(trajectory: Trajectory) -> bytes:
-    """One record: the conversation as JSON. A demonstration is text; ids are made when it is read."""
-    turns = [
-        {
-            "action": turn.action.text,
-            "observation": [m.to_dict() for m in turn.observation],
-            "reward": turn.reward,
-            "terminated": turn.terminated,
-            "truncated": turn.truncated,
-            "forget": bool(turn.info.get("forget", False)),
-        }
-        for turn in trajectory.turns
-    ]
-    return json.dumps(
-        {"opening": [m.to_dict() for m in trajectory.opening], "turns": turns, "task": trajectory.task, "success": trajectory.success}
-    ).encode()
-
-
-def decode(record: bytes) -> Trajectory:
-    """The inverse of `encode`. Raises UserError where the record is not one."""
-    try:
-        data = json.loads(record)
-        turns = tuple(
-            Turn(
-                (), Message("assistant", turn["action"]), tuple(map(Message.from_dict, turn["observation"])), float(turn["reward"]),
-                terminated=turn["terminated"], truncated=turn["truncated"], info={"forget": True} if turn["forget"] else {},
-            )
-            for turn in data["turns"]
-        )  # fmt: skip
-        return Trajectory(
-            tuple(map(Message.from_dict, data["opening"])), turns, data["task"], agent="demonstration", success=data["success"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"a demonstration record is corrupt ({error!r}): write the file anew") from error
-
-
-def write(path: Path, trajectories: Sequence[Trajectory]) -> None:
-    """Write an ArrayRecord file; it appears under its name only when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    writer = ArrayRecordWriter(str(unfinished), "group_size:1")
-    for trajectory in trajectories:
-        writer.write(encode(trajectory))
-    writer.close()
-    os.replace(unfinished, path)
-
-
 def open_source(path: Path) -> grain.sources.RandomAccessDataSource[bytes]:
-    """The file as a grain data source. Raises UserError where it is missing, empty or no ArrayRecord file."""
-    if not path.is_file():
-        raise UserError(f"there is no demonstration file {path}: check the path, or leave it empty to have one written")
-    if path.stat().st_size == 0:
-        raise UserError(f"the demonstration file {path} is empty: delete it and write it anew")
+    """A file, or the shards of a data set's folder, as a grain data source. Raises UserError where it is missing, empty or corrupt."""
+    if not path.is_dir():
+        return _opened([path])
+    if not (path / RECIPE).exists():
+        raise UserError(f"there is no demonstration file {path}: it is a folder, and no data set's")
+    recipe = whole(path)
+    source = _opened([recipe.shard_path(path, shard) for shard in range(recipe.shards)])
+    if len(source) != recipe.records:
+        raise UserError(f"the data set {path} holds {len(source)} records, not {recipe.records}: delete it and write it anew")
+    return source
+
+
+def _opened(paths: Sequence[Path]) -> grain.sources.RandomAccessDataSource[bytes]:
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"there is no demonstration file {path}: check the path, or leave it empty to have one written")
+        if path.stat().st_size == 0:
+            raise UserError(f"the demonstration file {path} is empty: delete it and write it anew")
     try:
-        source: Any = grain.sources.ArrayRecordDataSource(str(path))
+        source: Any = grain.sources.ArrayRecordDataSource(list(map(str, paths)))
         count = len(source)
     except Exception as error:
-        raise UserError(f"the demonstration file {path} is corrupt or no ArrayRecord file: write it anew") from error
+        if len(paths) > 1:  # say which
+            for path in paths:
+                _opened([path])
+        raise UserError(f"the demonstration file {paths[0]} is corrupt or no ArrayRecord file: write it anew") from error
     if count == 0:
-        raise UserError(f"the demonstration file {path} holds no record: write it anew")
+        raise UserError(f"the demonstration file {paths[0]} holds no record: write it anew")
     return source
 
 
 def read(path: Path, limit: int | None = None) -> list[Trajectory]:
     """The demonstrations of a file, or its first `limit`."""
     source = open_source(path)
-    return [decode(source[i]) for i in range(min(len(source), limit or len(source)))]
+    return [demonstration(source, i) for i in range(min(len(source), limit or len(source)))]
 
 
-class Best:
-    """The share of a source's records with the highest returns: filtered behaviour cloning's. Of equals the earlier come first."""
+def demonstration(source: grain.sources.RandomAccessDataSource[bytes], place: int) -> Trajectory:
+    """One of them. Raises UserError where its bytes are damaged or no record."""
+    try:
+        record = source[place]
+    except RuntimeError as error:  # each has a checksum
+        raise UserError(f"the demonstration {place} is damaged ({str(error).partition(';')[0]:.100}): write its file anew") from error
+    return decode(record)
 
-    def __init__(self, source: grain.sources.RandomAccessDataSource[bytes], share: float) -> None:
-        if not 0 < share <= 1:
-            raise UserError(f"the best share of the demonstrations is above 0 and at most 1, not {share}")
-        order = np.argsort(-returns([decode(source[i]) for i in range(len(source))]), kind="stable")
-        self._source, self._kept = source, np.sort(order[: max(1, round(share * len(source)))])
 
-    def __len__(self) -> int:
-        return len(self._kept)
+def facts_in(path: Path) -> np.ndarray:
+    """Return, turns and success of each record: from a data set's index, or of a file, whose records are all decoded for it."""
+    return facts_of(path) if path.is_dir() else np.array(list(map(fact_of, read(path))), FACTS)
 
-    def __getitem__(self, i: int) -> bytes:
-        return self._source[int(self._kept[i])]
+
+def chosen(facts: np.ndarray, share: float, won: bool) -> np.ndarray:
+    """Which records filtered behaviour cloning draws from: the share with the highest returns, of the successful ones where `won`.
+
+    They stay in their order, and of equals the earlier are taken. Raises UserError where the share is none.
+    """
+    if not 0 < share <= 1:
+        raise UserError(f"the best share of the demonstrations is above 0 and at most 1, not {share}")
+    places = np.flatnonzero(facts["success"] == 1) if won else np.arange(len(facts))
+    order = places[np.argsort(-facts["return"][places], kind="stable")]
+    return np.sort(order[: max(1, round(share * len(order)))])
 
 
 class DemonstrationFeed:
     """Endless shuffled batches of demonstrations with their calls, one group a demonstration; of several hosts, its share of each.
 
-    All hosts are at the same record, so any number of them goes on from the same state.
+    All hosts are at the same record, so any number of them goes on from the same state; each reads its own records alone.
     """
 
-    def __init__(self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None, best: float = 1.0) -> None:
-        """`best`: the share of all that is drawn from, by return."""
+    def __init__(
+        self, path: Path, agent: Agent, batch: int, seed: int, hosts: Hosts | None = None, best: float = 1.0, won: bool = False
+    ) -> None:
+        """`path`: a file or a data set's folder. `best` and `won` say which records are drawn from (`chosen`)."""
+        records = open_source(path)
+        places: Sequence[int] = range(len(records)) if best == 1 and not won else chosen(facts_in(path), best, won).tolist()
+        if len(places) < batch:
+            raise UserError(f"the demonstration file {path} holds {len(places)} records, fewer than one batch of {batch}")
 
-        def with_calls(record: bytes) -> Group:
-            trajectory = scripted_calls(decode(record), agent)
+        def with_calls(place: int) -> Group:
+            trajectory = scripted_calls(demonstration(records, place), agent)
             check_budget(trajectory, agent)
             return Group(trajectory.task, (trajectory,))
 
-        def own(records: Sequence[bytes]) -> list[Group]:
-            return list(map(with_calls, (hosts or Hosts()).mine(records)))
+        def own(places: Sequence[int]) -> list[Group]:
+            return list(map(with_calls, (hosts or Hosts()).mine(places)))
 
-        source: Any = open_source(path) if best == 1 else Best(open_source(path), best)
-        if len(source) < batch:
-            raise UserError(f"the demonstration file {path} holds {len(source)} records, fewer than one batch of {batch}")
-        data = grain.MapDataset.source(source).seed(seed).shuffle().repeat(EPOCHS).batch(batch, batch_fn=list).map(own)
+        data = grain.MapDataset.source(places).seed(seed).shuffle().repeat(EPOCHS).batch(batch, batch_fn=list).map(own)
         self._iterator = iter(data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
 
     def next(self, step: int) -> list[Group]:

@@ -79,7 +79,7 @@ class AgentConfig:
 class DemonstrationConfig:
     player: str = "mixture"  # of the environment
     episodes: int = 10_000
-    path: str = ""  # an ArrayRecord file; empty: written into the run folder
+    path: str = ""  # an ArrayRecord file, or a data set's folder (docs/datasets.md); empty: a file is written into the run folder
 
 
 @runtime_checkable
@@ -119,11 +119,12 @@ class Demonstrations:
 
     batch: int = 128
     best: float = 1.0  # the share of them that is drawn from, those of the highest returns (filtered behaviour cloning)
+    won: bool = False  # only of those that succeeded
     on_policy: bool = field(default=False, init=False)
 
     def open(self, run: "Run") -> Feed:
         assert run.demonstrations is not None, "the experiment has no demonstrations"
-        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts, self.best)
+        return DemonstrationFeed(run.demonstrations, run.agent, self.batch, seed_of(run.experiment.seed, 1), run.hosts, self.best, self.won)
 
 
 @runtime_checkable

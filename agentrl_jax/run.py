@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from transformers import AutoTokenizer
 
-from agentrl_jax import configfile, data, journal
+from agentrl_jax import configfile, data, journal, records
 from agentrl_jax.actors import Actors
 from agentrl_jax.checkpoint import load_params
 from agentrl_jax.delays import Delayed
@@ -34,6 +34,7 @@ from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.rows import context_cost
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
+from agentrl_jax.shards import FIRST_WORLD
 from agentrl_jax.speaking import Agent
 from agentrl_jax.strategies import Scripted
 from agentrl_jax.threads import Threads
@@ -158,11 +159,10 @@ class Run:
             if config.episodes < 1:
                 raise UserError("config.demonstrations.episodes must be at least 1")
             self.reporter.say(f"writing {config.episodes:,} demonstrations by the player {config.player!r}")
-            first = 2_000_000_000  # seeds that no evaluation uses
-            tasks = [self.experiment.environment.task(first + i) for i in range(config.episodes)]
+            tasks = [self.experiment.environment.task(FIRST_WORLD + i) for i in range(config.episodes)]
             groups = self.runtime.collect(Scripted(config.player), tasks, (self.experiment.seed, -1), hosts=Hosts())
             trajectories = flatten([group.trajectories for group in groups])
-            data.write(path, trajectories)
+            records.write(path, map(records.encode, trajectories))
             returns = data.returns(trajectories)
             self.reporter.say(f"demonstrations: mean return {returns.mean():.2f}, std {returns.std():.2f}")
         return path

@@ -197,7 +197,7 @@ def main(memory: int, largest: int, at: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     note = memoryview(mmap.mmap(at, 16)).cast("q")
-    threading.Thread(target=_outlive_nobody, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=outlive_nobody, args=(os.getppid(),), daemon=True).start()
 
     def tick() -> None:
         note[1] = time.monotonic_ns()
@@ -218,7 +218,7 @@ def main(memory: int, largest: int, at: int) -> None:
         _flush(replies, ready)
 
 
-def _outlive_nobody(parent: int) -> None:
+def outlive_nobody(parent: int) -> None:
     """End this process, with all that its worlds started, soon after the one that asked for it: a world that hangs would stay."""
     while os.getppid() == parent:
         time.sleep(1.0)

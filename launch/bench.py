@@ -1,4 +1,4 @@
-"""Measure: agentrl-bench sampling|agentic|update|latency|async|cost|scaling|methods [--flags]; prints one JSON line.
+"""Measure: agentrl-bench sampling|agentic|update|latency|async|cost|scaling|steps|methods|lmrl [--flags]; prints one JSON line.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
@@ -19,15 +19,17 @@ def benches() -> dict[str, Any]:
     from agentrl_jax.launch.benches.asynchronous import Asynchronous
     from agentrl_jax.launch.benches.cost import Cost
     from agentrl_jax.launch.benches.latency import Latency
+    from agentrl_jax.launch.benches.lmrl import LMRL
     from agentrl_jax.launch.benches.methods import Methods
     from agentrl_jax.launch.benches.sampling import Sampling
     from agentrl_jax.launch.benches.scaling import Scaling
+    from agentrl_jax.launch.benches.stepping import Stepping
     from agentrl_jax.launch.benches.update import Update
 
     return {
         "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "async": Asynchronous, "cost": Cost,
-        "scaling": Scaling,
-        "methods": Methods,
+        "scaling": Scaling, "steps": Stepping,
+        "methods": Methods, "lmrl": LMRL,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Flags made of a dataclass: a field's default and its one-line doc are written once, on the field."""
 
+import ast
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,20 @@ def declare(kind: type) -> None:
 def read(kind: type[T], **others: Any) -> T:
     """The dataclass with the values of the parsed flags, and of `others` that are no flags."""
     return kind(**{field.name: flags.FLAGS[field.name].value for field in _options(kind)}, **others)
+
+
+def literals(texts: Sequence[str]) -> dict[str, Any]:
+    """What name=value, ... say; a value that is no Python literal is text. Raises UserError where there is no "="."""
+    read: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--option={text} is not of the form name=value")
+        try:
+            read[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            read[key] = value
+    return read
 
 
 def _options(kind: Any) -> list[dataclasses.Field[Any]]:

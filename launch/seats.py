@@ -1,6 +1,5 @@
 """Who sits where: a person, a scripted player or a checkpoint, in any environment."""
 
-import ast
 import random
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.evaluation import play_all
 from agentrl_jax.experiment import EnvironmentConfig
+from agentrl_jax.launch.options import literals
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.reporting import table_of
 from agentrl_jax.run import load_policy, make_agent, make_runtime
@@ -28,14 +28,7 @@ def environment_of(name: str, options: Sequence[str], run_dir: str, workers: int
     config = EnvironmentConfig(name) if name else configfile.load(Path(run_dir)).environment
     # What the run says of its workers stays true, and some of it needs at least one.
     config.workers = workers or int(config.threads or config.interpreter != "" or config.memory_mb > 0)
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise UserError(f"--option={option} is not of the form name=value")
-        try:
-            config.options[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            config.options[key] = value
+    config.options.update(literals(options))
     make(config.name, config.options).close()
     return config
 

@@ -110,7 +110,16 @@ def test_a_package_resolves_its_own_relative_imports():
 
 
 @pytest.mark.parametrize(
-    "name", [PACKAGE, f"{PACKAGE}.envs", f"{PACKAGE}.worker", f"{PACKAGE}.actors", f"{PACKAGE}.environment", f"{PACKAGE}.messages"]
+    "name",
+    [
+        PACKAGE,
+        f"{PACKAGE}.envs",
+        f"{PACKAGE}.worker",
+        f"{PACKAGE}.actors",
+        f"{PACKAGE}.environment",
+        f"{PACKAGE}.messages",
+        f"{PACKAGE}.generation",
+    ],
 )
 def test_a_worker_never_loads_jax(name: str):
     heavy = "{'jax', 'jaxlib', 'flax', 'optax', 'transformers', 'torch', 'orbax'}"

@@ -43,11 +43,11 @@ class Recorded:
         self.read(run.demonstrations, run.agent)
 
     def read(self, path: Path, agent: Agent) -> None:
-        """Draw from this file, as what the agent could have said."""
+        """Draw from this file or data set, as what the agent could have said."""
         self._source, self._agent = data.open_source(path), agent
 
     def begun(self, task: Task, key: Key) -> tuple[Task, Trajectory]:
-        shown = data.decode(self._source[seed_of(*key, 0, 1, 2) % len(self._source)])
+        shown = data.demonstration(self._source, seed_of(*key, 0, 1, 2) % len(self._source))
         return dataclasses.replace(task, seed=seed_in(shown.task)), as_said(shown, self._agent)
 
 
@@ -68,7 +68,7 @@ class RecordedPairs:
         self.read(run.demonstrations, run.agent)
 
     def read(self, path: Path, agent: Agent) -> None:
-        """Draw from this file. Raises UserError where no two of its demonstrations are one up to their last turn."""
+        """Draw from this file or data set. Raises UserError where no two of its demonstrations are one up to their last turn."""
         self._agent, alike = agent, defaultdict[Hashable, list[Trajectory]](list)
         for shown in data.read(path):
             alike[history_of(shown)].append(shown)

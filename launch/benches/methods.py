@@ -10,8 +10,7 @@ from agentrl_jax.launch.methods.comparison import Comparison
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
 from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.options import option
-from agentrl_jax.launch.sweeps.cells import Cell, run_cells
-from agentrl_jax.launch.sweeps.grid import check
+from agentrl_jax.launch.sweeps.kept import run_missing
 from agentrl_jax.launch.sweeps.table import MISSING
 
 
@@ -37,7 +36,8 @@ class Methods:
         if unknown := set(names) - set(known):
             raise UserError(f"--only={self.only}: there is no comparison {sorted(unknown)[0]!r}, only {', '.join(known)}")
         self._publish()  # what is kept and the page are read before minutes are spent
-        failed = [] if self.print_only else self._run_missing([one for one in self.comparisons if one.name in names])
+        asked = [kept for one in self.comparisons if one.name in names for _, kept in one.kept(Path(self.folder), Path(self.runs))]
+        failed = [] if self.print_only else run_missing(asked, Path(self.runs), self.parallel, self._publish)
         print(methods_table(self.comparisons, Path(self.folder)))
         if failed:
             raise UserError(f"{len(failed)} cells failed; the same command runs them again, their logs are in {self.runs}")
@@ -50,23 +50,3 @@ class Methods:
     def _verdict(self, comparison: Comparison) -> str:
         judged = comparison.verdict(comparison.found(Path(self.folder)))
         return judged[1] if judged else MISSING
-
-    def _run_missing(self, comparisons: list[Comparison]) -> list[Cell]:
-        """Keeps each cell as it finishes; returns those that failed."""
-        folder, cells, asked = Path(self.folder), dict[Path, Cell](), dict[Path, list[tuple[Comparison, str]]]()
-        for one in comparisons:
-            for side, cell in one.cells(Path(self.runs)):
-                if not one.path(folder, side, cell).exists():
-                    cells[cell.run_dir] = cell
-                    asked.setdefault(cell.run_dir, []).append((one, side))
-        missing = list(cells.values())
-        check(missing)
-
-        def keep(cell: Cell) -> None:
-            for one, side in asked[cell.run_dir]:
-                one.keep(folder, side, cell)
-            self._publish()
-
-        for cell in filter(lambda cell: cell.finished, missing):
-            keep(cell)
-        return run_cells(missing, Path(self.runs), self.parallel, keep) if missing else []

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.calls import in_shell
 from agentrl_jax.launch.sweeps.cells import Cell
+from agentrl_jax.launch.sweeps.kept import Kept
 from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
-from agentrl_jax.run import write_json
 from agentrl_jax.statistics import difference_interval
 
 SIDES = ("base", "method")
@@ -52,54 +51,34 @@ class Comparison:
             for name, side in zip(SIDES, (self.base, self.method)):
                 yield name, Cell(side.config, side.overrides, seed, runs / f"{side.slug}-{seed}")
 
-    def path(self, folder: Path, side: str, cell: Cell) -> Path:
-        """Where a cell is kept."""
-        return folder / self.name / f"{side}-{cell.seed}.json"
+    def kept(self, folder: Path, runs: Path = Path()) -> Iterator[tuple[str, Kept]]:
+        """(side, the cell's file)."""
+        for side, cell in self.cells(runs):
+            path = folder / self.name / f"{side}-{cell.seed}.json"
+            yield side, Kept(path, cell, self._measured, {"measure": self.measure.name})
 
-    def keep(self, folder: Path, side: str, cell: Cell) -> None:
-        """Write what a finished cell measured, success before and after the last phase, and the seconds that it took.
-
-        Raises UserError where its run cannot be measured.
-        """
-        value = float(self.measure.of(cell.run_dir))
+    def _measured(self, run_dir: Path) -> dict[str, Any]:
+        """The measure, success before and after the last phase, and the seconds that it took."""
+        value = float(self.measure.of(run_dir))
         if not math.isfinite(value):
-            raise UserError(f"the {self.measure.name} of {cell.run_dir} is {value}: measure something that is a number")
-        path = self.path(folder, side, cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        summary = json.loads((cell.run_dir / "summary.json").read_text())
-        first = first_row(cell.run_dir)
-        learnt = {"start": first["win_rate"] if first else None, "end": last_row(cell.run_dir)["win_rate"]}
-        write_json(path, {**self._identity(cell), "value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)})
+            raise UserError(f"the {self.measure.name} of {run_dir} is {value}: measure something that is a number")
+        summary, first = json.loads((run_dir / "summary.json").read_text()), first_row(run_dir)
+        learnt = {"start": first["win_rate"] if first else None, "end": last_row(run_dir)["win_rate"]}
+        return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
 
     def found(self, folder: Path) -> dict[str, list[float | None]]:
         """Of each side its seeds' values; None: missing. Raises UserError where a file is of another cell."""
         values: dict[str, list[float | None]] = {side: [] for side in SIDES}
-        for side, cell in self.cells(Path()):
-            kept = self._kept(self.path(folder, side, cell), cell)
-            values[side].append(None if kept is None else kept["value"])
+        for side, one in self.kept(folder):
+            kept = one.read()
+            values[side].append(None if kept is None else float(kept["value"]))
         return values
 
     def learnt(self, folder: Path) -> list[tuple[float, float]] | None:
         """Success of the method before and after its last phase, a pair a seed; None: missing, or success is not known."""
-        kept = [self._kept(self.path(folder, side, cell), cell) for side, cell in self.cells(Path()) if side == "method"]
+        kept = [one.read() for side, one in self.kept(folder) if side == "method"]
         pairs = [(x["start"], x["end"]) for x in kept if x is not None and x["start"] is not None and x["end"] is not None]
         return pairs if len(pairs) == len(self.seeds) else None
-
-    def _kept(self, path: Path, cell: Cell) -> dict[str, Any] | None:
-        if not path.exists():
-            return None
-        try:
-            kept = json.loads(path.read_text())
-            identity = {name: kept[name] for name in self._identity(cell)}
-            numbers = {"value": float(kept["value"]), "start": kept["start"], "end": kept["end"]}
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise UserError(f"{path} is damaged: delete it to run it anew") from error
-        if identity != self._identity(cell):
-            raise UserError(f"{path} holds the {kept['measure']} of {kept['command']}: delete it to run what is declared now")
-        return numbers
-
-    def _identity(self, cell: Cell) -> dict[str, str]:
-        return {"command": in_shell(["agentrl-train", *cell.flags]), "measure": self.measure.name}
 
     def verdict(self, values: Mapping[str, list[float | None]]) -> tuple[tuple[float, float], str] | None:
         """The difference method - base, paired by seed, and what its 95 % interval says of the claim; None: cells are missing."""

@@ -1,7 +1,6 @@
 """Cells: training runs in processes of their own, so many side by side; what is finished is not run again."""
 
 import contextlib
-import fcntl
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl_jax.errors import UserError
+from agentrl_jax.locks import alone
 
 TRAIN = (sys.executable, "-m", "agentrl_jax.launch.train")
 LAST_LINES = 5  # of a failed cell's log
@@ -51,7 +50,7 @@ def run_cells(cells: Sequence[Cell], folder: Path, parallel: int, finished: Call
     """
     waiting, failed = deque(cell for cell in cells if not cell.finished), []
     running: dict[Cell, subprocess.Popen[bytes]] = {}
-    with _alone(folder) as lock, _terminable():
+    with alone(folder, "running cells") as lock, _terminable():  # cells inherit the lock, so none is started a second time
         try:
             while waiting or running:
                 while waiting and len(running) < parallel:
@@ -102,20 +101,6 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             process.kill()
             process.wait()
         raise
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[int]:
-    """A lock of the folder. The cells inherit it, so that one which outlived its sweep is not started a second time."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ".lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file.fileno()
-    except BlockingIOError as error:
-        raise UserError(f"another command is running cells in {folder}: wait until it ends, or name another folder") from error
-    except OSError as error:
-        raise UserError(f"the folder {folder} cannot be written ({error.strerror}): name another one") from error
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def test_a_kept_cell_of_another_command_is_not_taken_for_this_one(bench: Fake, t
     bench.run()
     path = tmp_path / "kept" / "longer" / "base-1.json"
     path.write_text(path.read_text().replace("smoke", "quickstart"))
-    with pytest.raises(UserError, match=r"base-1\.json holds the final success rate of agentrl-train .*quickstart"):
+    with pytest.raises(UserError, match=r"base-1\.json is of agentrl-train .*quickstart.*, final success rate: delete"):
         bench.run()
     path.write_text("{")
     with pytest.raises(UserError, match="damaged"):

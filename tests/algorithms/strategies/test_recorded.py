@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stages import AGENT, KEY, Whimsical, chain, collected, runtime_on, same, told
 
-from agentrl_jax import data
+from agentrl_jax import records
 from agentrl_jax.algorithms.pairing import pairs_of
 from agentrl_jax.algorithms.strategies.pairs import Pairs, any_turn, last_turn
 from agentrl_jax.algorithms.strategies.recorded import Recorded, RecordedPairs
@@ -37,7 +37,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
 @pytest.fixture(scope="module")
 def path(shown: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shown") / "demonstrations"
-    data.write(path, shown)
+    records.write(path, map(records.encode, shown))
     return path
 
 
@@ -119,7 +119,7 @@ def test_replies_of_the_data_alone(path: Path, shown: list[Trajectory]):
 
 def test_demonstrations_that_do_not_fit_are_refused(tmp_path: Path, shown: list[Trajectory]):
     for name, some in {"alone": shown[:1], "nameless": [one.replace(task="elsewhere") for one in shown]}.items():
-        data.write(tmp_path / name, some)
+        records.write(tmp_path / name, map(records.encode, some))
     with pytest.raises(UserError, match="last reply"):
         RecordedPairs().read(tmp_path / "alone", WARM)
     roll_in = Recorded()

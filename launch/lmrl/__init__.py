@@ -1,0 +1,1 @@
+"""What `agentrl-bench lmrl` runs and prints."""

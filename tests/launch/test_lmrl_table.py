@@ -1,0 +1,78 @@
+"""LMRL-Gym's table: what its cells measure, what its lines say, and that each of its cells can be run."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from agentrl_jax.algorithms.token_values import Expectile, MonteCarlo, TokenValuesConfig
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import pages
+from agentrl_jax.launch.benches.lmrl import LMRL
+from agentrl_jax.launch.lmrl.entries import ENTRIES, Entry, measured
+from agentrl_jax.launch.lmrl.table import scores_table, speed_table
+from agentrl_jax.launch.sweeps.grid import experiment_of
+from agentrl_jax.run import write_json
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # ml_collections reads configs so
+
+
+def keep(folder: Path, name: str, seed: int, score: float | None, value: float, before: float) -> None:
+    [one] = [one for one in Entry(*name.split("-")).kept(folder) if one.cell.seed == seed]
+    one.path.parent.mkdir(parents=True, exist_ok=True)
+    imitated = {"return": before, "score": score and score - 10, "success": None}
+    write_json(one.path, {**one.identity, "return": value, "score": score, "imitated": imitated, "tokens_per_second": 1000 * (seed + 1)})
+
+
+def test_a_cell_measures_the_end_of_each_phase_and_the_speed_of_the_last(tmp_path: Path):
+    phases = {"sft": {"fields": {"label": "SFT"}}, "rl": {"fields": {"label": "MC"}}}
+    (tmp_path / "config.json").write_text(json.dumps({"fields": phases}))
+    table = [{"name": name, "mean_return": x, "score": 10 * x, "win_rate": x} for name, x in (("SFT", 0.5), ("MC", 1.0))]
+    (tmp_path / "summary.json").write_text(json.dumps({"table": table, "seconds": {"setup": 1.5, "rl": 2.0}}))
+    lines = [{"phase": "rl", "step": i, "tokens": n, "time/update": t} for i, (n, t) in enumerate([(100, 9.0), (100, 0.5), (300, 1.0)])]
+    lines = [{"phase": "sft", "step": 0, "tokens": 5.0, "time/update": 1.0}, *lines]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert measured(tmp_path) == {
+        "return": 1.0, "score": 10.0, "success": 1.0, "imitated": {"return": 0.5, "score": 5.0, "success": 0.5},
+        "tokens_per_second": 200, "seconds": 3.5,
+    }  # fmt: skip
+
+
+def test_a_line_gives_scores_with_intervals_returns_and_what_is_missing(tmp_path: Path):
+    for seed, score in enumerate((80.0, 81.0, 82.0)):  # 81 ± 4.3027 x 1 / sqrt(3)
+        keep(tmp_path, "wordle-mc", seed, score, -2.0, -3.0)
+    keep(tmp_path, "wordle-ilql", 1, 90.0, -1.5, -3.0)
+    keep(tmp_path, "city-mc", 0, None, -17.0, -18.0)
+    lines = scores_table(tmp_path).splitlines()
+    assert "| wordle | 71.0 ± 2.5 (-3.00) | missing | 81.0 ± 2.5 (-2.00) | 90.0 (-1.50) (2 missing) | missing | missing |" in lines
+    assert lines[lines.index("| wordle, published | 79.9 | 79.1 | 94.9 | 97.7 | 84.2 | 95.2 |") - 1].startswith("| wordle |")
+    assert "| city | (-18.00) | missing | (-17.00) | missing | missing | missing |" in lines
+    assert "| wordle | missing | 2,000 | 2,000 | missing | missing |" in speed_table(tmp_path).splitlines()
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_cell_of_the_table_can_be_run_and_trains_what_its_column_says(entry: Entry, tmp_path: Path):
+    cell = next(entry.kept(tmp_path, tmp_path)).cell
+    config = experiment_of(cell)
+    assert config.seed == cell.seed and config.name == f"lmrl-{entry.name}"
+    assert (config.rl is None) == (entry.method == "filtered")
+    if config.rl and isinstance(config.rl.algorithm, TokenValuesConfig):
+        assert isinstance(config.rl.algorithm.goal, {"mc": MonteCarlo, "ilql": Expectile}[entry.method])
+
+
+def test_what_is_asked_for_must_be_in_the_table(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- scores -->\n<!-- /scores -->\n<!-- speed -->\n<!-- /speed -->\n")
+    bench = LMRL(print_only=True, folder=str(tmp_path / "kept"), page=str(page))
+    assert dataclasses.replace(bench, only="city-mc, nav_fo-ppo").run() == {"bench": "lmrl", "kept": 0, "cells": 2}
+    assert bench.run() == {"bench": "lmrl", "kept": 0, "cells": len([seed for entry in ENTRIES for seed in entry.kept(tmp_path)])}
+    with pytest.raises(UserError, match="'poker' is no task"):
+        LMRL(only="wordle,poker", print_only=True, page=str(page)).run()
+
+
+def test_the_tables_of_the_page_are_what_the_kept_cells_say():
+    kept, page = ROOT / "benchmarks/results/lmrl", ROOT / "docs" / "lmrl.md"
+    assert pages.between(page, "scores") == scores_table(kept)
+    assert pages.between(page, "speed") == speed_table(kept)
