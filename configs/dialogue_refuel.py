@@ -7,9 +7,10 @@ Expected effect: pairs that part at any turn teach it to ask first (the best ret
 (`:last_turn`) it only learns to make the best of what it was told. `:last_turn_offline`, `:last_turn_mixed` and `:multi_turn_mixed` take
 replies or histories from demonstrations; `_dpo` after any of these is the same data with DPO's loss. `:horizon` cuts dialogues after
 a random number of turns (then early advice is best), `:online` has setting two's KL in the reward, penalty and top layers alone,
-`:judged` a reward model in place of the reward, `:rebel` one turn alone. One seed, returns after fine-tuning's .36: `:refuel` .90,
-`:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of the order alone, which
-ranks four pairs of five as the reward does, is soon outplayed), `:rebel` .32 of at best .33.
+`:judged` a reward model in place of the reward, `:rebel` one turn alone. Returns of single runs, after fine-tuning's .36: `:refuel` .82
+and .90, `:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of the order
+alone, which ranks four pairs of five as the reward does, is soon outplayed), `:rebel` .32 of at best .33. After 80 steps in place of 40:
+.84, `:multi_turn_mixed` .59, `:last_turn` .32, and `:refuel_dpo` 0, since nothing holds it to where it began.
 
 agentrl-train --config=configs/dialogue_refuel.py[:last_turn|last_turn_mixed|last_turn_offline|multi_turn_mixed|refuel_dpo|...]
 """
