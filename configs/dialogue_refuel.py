@@ -10,7 +10,7 @@ a random number of turns (then early advice is best), `:online` has setting two'
 `:judged` a reward model in place of the reward, `:rebel` one turn alone. Returns of single runs, after fine-tuning's .36: `:refuel` .82
 and .90, `:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of the order
 alone, which ranks four pairs of five as the reward does, is soon outplayed), `:rebel` .32 of at best .33. After 80 steps in place of 40:
-.84, `:multi_turn_mixed` .59, `:last_turn` .32, and `:refuel_dpo` 0, since nothing holds it to where it began.
+.84, `:multi_turn_mixed` .59, `:last_turn` .32, and `:refuel_dpo` 0.
 
 agentrl-train --config=configs/dialogue_refuel.py[:last_turn|last_turn_mixed|last_turn_offline|multi_turn_mixed|refuel_dpo|...]
 """
