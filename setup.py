@@ -91,6 +91,7 @@ setup(
             "agentrl-evaluate = agentrl_jax.launch.evaluate:main",
             "agentrl-data = agentrl_jax.launch.data:main",
             "agentrl-play = agentrl_jax.launch.play:main",
+            "agentrl-serve = agentrl_jax.launch.serve:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
             "agentrl-plan = agentrl_jax.launch.plan:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",

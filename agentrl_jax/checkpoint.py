@@ -83,13 +83,23 @@ def kept_params(folder: Path, like: Params) -> Params:
         return reader.restore(folder.absolute(), abstract)
 
 
-def load_params(folder: Path, like: Params) -> Params:
-    """The parameters of a phase's newest checkpoint; `like` gives shapes. Raises UserError where there is none that fits."""
+def load_host(folder: Path) -> dict[str, Any]:
+    """The host's state in a phase's newest checkpoint. Raises UserError where there is none."""
+    manager, step = _newest(folder)
+    return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+
+
+def _newest(folder: Path) -> tuple[ocp.CheckpointManager, int]:
     manager = ocp.CheckpointManager(folder.absolute(), options=ocp.CheckpointManagerOptions(read_only=True)) if folder.is_dir() else None
     step = manager.latest_step() if manager else None
     if manager is None or step is None:
         raise UserError(f"there is no checkpoint in {folder}: train first, or name another run")
-    path = folder.absolute() / str(step) / "state"
+    return manager, step
+
+
+def load_params(folder: Path, like: Params) -> Params:
+    """The parameters of a phase's newest checkpoint; `like` gives shapes. Raises UserError where there is none that fits."""
+    path = folder.absolute() / str(_newest(folder)[1]) / "state"
     _check_shapes(path, like, "params")
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     how = ocp.checkpoint_utils.construct_restore_args({"params": like}, jax.tree.map(lambda _: here, {"params": like}))

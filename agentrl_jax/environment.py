@@ -1,6 +1,6 @@
 """`Environment`: a Gymnasium environment that speaks chat messages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -85,6 +85,10 @@ class Environment(gymnasium.Env):
     def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         """Answer one action text (without the stop token)."""
         raise NotImplementedError(f"{type(self).__name__} must define _step")
+
+    def actions(self) -> Sequence[str] | None:
+        """The texts that may be played now, where they are few enough to name; None: the world does not say."""
+        return None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Messages, dict[str, Any]]:
         super().reset(seed=seed)

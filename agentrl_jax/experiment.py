@@ -284,6 +284,7 @@ class Phase:
     steps: int = 100
     checkpoint_every: int = 50
     publish_every: int = 1  # steps after which the engine gets the newest weights; more: it samples with older ones
+    evaluation: Strategy | None = None  # how what it trained plays where it is judged; None: by the best that its rollouts learned
 
 
 @dataclass

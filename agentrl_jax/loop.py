@@ -60,7 +60,7 @@ def train(experiment: Experiment, run_dir: Path, fresh: bool = False, quiet: boo
         for name, phase in experiment.phases.items():
             params, seconds[name] = run_phase(run, name, phase, params, stop)
             began = time.monotonic()
-            run.evaluate(phase.label)
+            run.evaluate_phase(name, params)
             seconds[f"evaluate {phase.label}"] = time.monotonic() - began
         began = time.monotonic()
         for player in experiment.evaluation.players:

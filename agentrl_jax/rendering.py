@@ -55,13 +55,24 @@ def _frozen(ids: Sequence[int]) -> Ids:
     return array
 
 
-class _Codec:
-    """Cached plain-text encoding: what an environment writes is never read as a special token."""
+@runtime_checkable
+class Coded(Renderer, Protocol):
+    """A renderer that also takes texts which are no messages."""
+
+    codec: "Codec"
+
+
+class Codec:
+    """Text to ids and back, cached. `plain`: what an environment writes is never read as a special token."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.plain = functools.lru_cache(65536)(self._plain)
         self.text = functools.lru_cache(65536)(self._text)
+
+    def raw(self, text: str) -> Ids:
+        """Ids of a text whose writer means the special tokens that it spells."""
+        return _frozen(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _plain(self, text: str) -> Ids:
         return _frozen(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
@@ -86,14 +97,14 @@ class TextRenderer:
     """
 
     def __init__(self, tokenizer: Any, stop: str = "\n") -> None:
-        self._codec = _Codec(tokenizer)
-        self._stop_text, self._stop = stop, self._codec.plain(stop)
+        self.codec = Codec(tokenizer)
+        self._stop_text, self._stop = stop, self.codec.plain(stop)
         if len(self._stop) != 1:
             raise UserError(f"the stop text {stop!r} must be one token of this tokenizer, not {len(self._stop)}")
         self.stop_ids = (int(self._stop[0]),)
 
     def _message_ids(self, message: Message) -> Ids:
-        return self.action_ids(message) if message.role == "assistant" else self._codec.plain(message.text)
+        return self.action_ids(message) if message.role == "assistant" else self.codec.plain(message.text)
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> Rendered:
         _refuse_images(messages)
@@ -109,10 +120,10 @@ class TextRenderer:
         return np.concatenate([np.zeros(0, np.int32) if closed else self._stop, *map(self._message_ids, new)])
 
     def parse(self, action: Ids) -> Message:
-        return assistant(self._codec.text(tuple(_strip_stop(action, self.stop_ids).tolist())))
+        return assistant(self.codec.text(tuple(_strip_stop(action, self.stop_ids).tolist())))
 
     def action_ids(self, message: Message) -> Ids:
-        return np.concatenate([self._codec.plain(message.text.removesuffix(self._stop_text)), self._stop])
+        return np.concatenate([self.codec.plain(message.text.removesuffix(self._stop_text)), self._stop])
 
 
 class ChatRenderer:
@@ -121,7 +132,7 @@ class ChatRenderer:
     def __init__(self, tokenizer: Any, stop: str | None = None) -> None:
         if not getattr(tokenizer, "chat_template", None):
             raise UserError("the tokenizer has no chat template: set tokenizer.chat_template or use TextRenderer")
-        self._codec = _Codec(tokenizer)
+        self.codec = Codec(tokenizer)
         self._stop_text = stop or tokenizer.eos_token
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
         # Only text of the world is disarmed: what the model wrote is re-read only where the context is rebuilt.
@@ -129,7 +140,7 @@ class ChatRenderer:
 
     def _template(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], prompt: bool) -> str:
         _refuse_images(messages)
-        return self._codec.tokenizer.apply_chat_template(
+        return self.codec.tokenizer.apply_chat_template(
             [self._disarm(m).to_dict() for m in messages], tools=list(tools) or None, tokenize=False, add_generation_prompt=prompt
         )
 
@@ -143,7 +154,7 @@ class ChatRenderer:
         return message.replace(content=text)
 
     def _encode(self, text: str) -> Any:
-        return self._codec.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return self.codec.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> Rendered:
         text = self._template(messages, tools, prompt=True)
@@ -168,7 +179,7 @@ class ChatRenderer:
         return _frozen(self._encode(rest)["input_ids"])
 
     def parse(self, action: Ids) -> Message:
-        return assistant(self._codec.text(tuple(_strip_stop(action, self.stop_ids).tolist())))
+        return assistant(self.codec.text(tuple(_strip_stop(action, self.stop_ids).tolist())))
 
     def action_ids(self, message: Message) -> Ids:
-        return _frozen([*self._codec.plain(message.text).tolist(), *self.stop_ids])
+        return _frozen([*self.codec.plain(message.text).tolist(), *self.stop_ids])

@@ -24,7 +24,7 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.engine_pool import make_engine
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
-from agentrl_jax.evaluation import flatten, play_all
+from agentrl_jax.evaluation import flatten, play_all, strategy_of
 from agentrl_jax.experiment import EnvironmentConfig, Experiment
 from agentrl_jax.fitting import fitted, need_of
 from agentrl_jax.hosts import Hosts
@@ -32,7 +32,7 @@ from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
 from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.rows import context_cost
-from agentrl_jax.runtime import Runtime
+from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.sharding import first_of_each, make_mesh, slices_of
 from agentrl_jax.shards import FIRST_WORLD
 from agentrl_jax.speaking import Agent
@@ -176,14 +176,20 @@ class Run:
             tokenizer.save_pretrained(folder)
         return load_tokenizer(folder)
 
-    def evaluate(self, name: str, player: str | None = None) -> None:
+    def evaluate_phase(self, name: str, params: Params) -> None:
+        """`evaluate` what a phase trained."""
+        label = self.experiment.phases[name].label
+        kept = self._evaluation(label).exists()
+        self.evaluate(label, how=None if kept else strategy_of(self.experiment, self.run_dir, name, self.runtime, self.policy, params))
+
+    def evaluate(self, name: str, player: str | None = None, how: Strategy | None = None) -> None:
         """Play the evaluation's worlds once and keep the trajectories; does nothing where they are kept already."""
         path = self._evaluation(name)
         if self.hosts.gather(f"whether {name} is evaluated", path.exists())[0]:
             return
         config = self.experiment.evaluation
         self.reporter.say(f"evaluating {name} on {config.episodes} worlds")
-        trajectories = play_all(self.runtime, self.experiment.environment, config.episodes, config.seed, player, config.temperature)
+        trajectories = play_all(self.runtime, self.experiment.environment, config.episodes, config.seed, player, config.temperature, how)
         path.parent.mkdir(exist_ok=True)
         parts = [path.with_suffix(f".{p}.unfinished") for p in range(self.hosts.count)]
         parts[self.hosts.index].unlink(missing_ok=True)
@@ -240,13 +246,19 @@ def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, An
     experiment = configfile.load(run_dir)
     tokenizer = load_tokenizer(run_dir / "tokenizer")
     policy = experiment.policy.build(len(tokenizer))
+    name = trained_phase(experiment, run_dir, phase)
+    like = jax.eval_shape(policy.init, jax.random.key(0))
+    return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / name, like)
+
+
+def trained_phase(experiment: Experiment, run_dir: Path, phase: str | None = None) -> str:
+    """The named phase, or the last that has a checkpoint. Raises UserError where there is none."""
     saved = [name for name in reversed(list(experiment.phases)) if (run_dir / "checkpoints" / name).is_dir()]
     if phase is not None and phase not in experiment.phases:
         raise UserError(f"{run_dir} has no phase {phase!r}, only {', '.join(experiment.phases)}")
     if not saved:
         raise UserError(f"there is no checkpoint in {run_dir}: train first")
-    like = jax.eval_shape(policy.init, jax.random.key(0))
-    return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / (phase or saved[0]), like)
+    return phase or saved[0]
 
 
 def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:

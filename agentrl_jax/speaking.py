@@ -168,6 +168,10 @@ class Speaker:
             self._notes.append(message)
             self._names.append(question.name)
 
+    def lend(self, call: Call) -> None:
+        """Have another's call, made at the same point, be its next one: nothing is sampled, and the call's source is "patch"."""
+        self._recorded.append(dataclasses.replace(call, source="patch", version=np.full(len(call.action), -1, np.int32)))
+
     def instead(self, message: Message, source: Source) -> None:
         """Another's action in place of what it has just said, which stays as a call and a note of the turn."""
         said, action = self._calls[-1], self.agent.renderer.action_ids(message)
@@ -192,6 +196,11 @@ class Speaker:
             self._recorded.extend(turn.calls)
             await self.say()
             self._take(turn)
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        """Of the turn at work."""
+        return self._calls
 
     def hand_over(self) -> Call | None:
         """The call whose cache the engine still keeps for it: whoever takes it releases it."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from agentrl_jax.keys import seed_of
-from agentrl_jax.runtime import Runtime
+from agentrl_jax.local_engine import EngineConfig
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.runtime import Runtime, Strategy
 from agentrl_jax.trajectories import Group, Key, Trajectory
 from agentrl_jax.workers import Task
 
@@ -47,6 +49,22 @@ class Joining(Protocol):
     """What needs more of a run than its runtime, and is told of it before the phase's first weights are published."""
 
     def join(self, run: Any) -> None: ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """What reads the policy's weights themselves, and not only what an engine samples with them."""
+
+    def hold(self, policy: Policy, params: Params, engine: EngineConfig, version: int = 0) -> None: ...
+
+
+@runtime_checkable
+class Learned(Protocol):
+    """What learns how the policy is best played, beside its weights."""
+
+    def best(self) -> Strategy:
+        """One episode a task, played so."""
+        ...
 
 
 def found(kind: type[Kind], strategy: Any) -> list[Kind]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentrl_jax.messages import Message
 
-Source = Literal["sampled", "demonstration", "patch", "scripted"]
+Source = Literal["sampled", "demonstration", "patch", "scripted", "ranked"]
 FinishReason = Literal["stop", "budget", "context"]
 # The world's own end or horizon; a limit of the agent (its turns, its sampled tokens) or a full context; a strategy; an error.
 StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "early", "error"]

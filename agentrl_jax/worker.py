@@ -43,7 +43,7 @@ class Worlds:
         self._open: dict[int, Environment] = {}
         self._spare: dict[str, list[Environment]] = {}
         self._names: dict[int, str] = {}
-        self._operations = {"reset": self.reset, "step": self.step, "play": self.play, "close": self.close}
+        self._operations = {name: getattr(self, name) for name in ("reset", "step", "actions", "play", "close")}
 
     def handle(self, op: str, **arguments: Any) -> Any:
         return self._operations[op](**arguments)
@@ -57,6 +57,12 @@ class Worlds:
 
     def step(self, world: int, action: dict[str, Any]) -> Any:
         return checked_step(self._of(world).step(Message.from_dict(action)))
+
+    def actions(self, world: int) -> Any:
+        named = self._of(world).actions()
+        if named is not None and not all(isinstance(text, str) for text in named):
+            raise nonsense(f"actions must return texts or None, not {named!r:.50}")
+        return None if named is None else list(named)
 
     def play(self, world: int, player: str, seed: int, seconds: float) -> Any:
         """A whole episode by a scripted player, from a world that was just reset."""

@@ -76,6 +76,11 @@ class World:
         observation, *rest = await self._workers.request("step", self._handle, self.deadlines.turn, action=action.to_dict())
         return _messages(observation), *rest
 
+    async def actions(self) -> tuple[str, ...] | None:
+        """What may be played now; None where the world does not say."""
+        named = await self._workers.request("actions", self._handle, self.deadlines.turn)
+        return None if named is None else tuple(named)
+
     async def play(self, player: str, seed: int) -> list[tuple[str, StepResult]]:
         """The rest of the episode, by a scripted player of the environment."""
         turns = await self._workers.request(

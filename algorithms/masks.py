@@ -186,7 +186,7 @@ def restricted(indices: Owners, mask: np.ndarray) -> Owners:
 class ByAttempt:
     """A number for each token by its turn's place, the last number for all later turns, float [N].
 
-    The coefficients of SCoRe's KL: (beta2, beta1) in its first stage, (beta1,) in its second (arXiv 2409.12917).
+    The coefficients of SCoRe's KL: (beta1 + beta2, beta1) in its first stage, (beta1,) in its second (arXiv 2409.12917).
     """
 
     numbers: Sequence[float]

@@ -57,7 +57,7 @@ class KL:
 class AttemptKL:
     """KL whose coefficient depends on the attempt: the schedule gives the step's coefficients by a turn's place, the last for all later.
 
-    SCoRe (arXiv 2409.12917): (beta2, beta1) in its first stage, (beta1,) in its second.
+    SCoRe (arXiv 2409.12917): (beta1 + beta2, beta1) in its first stage, (beta1,) in its second.
     """
 
     coefficients: Callable[[int], Sequence[float]]

@@ -3,9 +3,10 @@
 Tasks: maze_fo, maze_po, nav_fo, nav_po, wordle, chess, endgames, questions, city, dealer. Methods: filtered (behaviour cloning of the best
 episodes), mc (Monte-Carlo returns), ilql, ppo, online_filtered; the row SFT of any of them but the first is plain behaviour cloning.
 
-Published: GPT-2 small, the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have, and what `Game` says
-is published. Ours: 60 thousand weights, their rates, fewer episodes, target networks that follow in 50 steps instead of 200,
-and 64 words of Wordle's 431. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
+Published: GPT-2 small; the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have; what `Game` says is
+published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 thousand weights, their rates,
+fewer episodes, targets that follow faster, 16 of Wordle's 431 words; and moves of chess are ranked too, since so small a policy writes
+hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
 
 agentrl-train --config=configs/lmrl.py:wordle-ilql
 """
@@ -14,7 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl_jax.algorithm import AlgorithmConfig
+from agentrl_jax.algorithms.aggregation import token_mean
+from agentrl_jax.algorithms.chained import Links, first_turns
 from agentrl_jax.algorithms.methods import lmrl
+from agentrl_jax.algorithms.ranking import Score, action_value, advantage
+from agentrl_jax.algorithms.strategies.ranked import Ranked
 from agentrl_jax.configs.small import VOCABULARY, Task, pick, rates, rollouts, small
 from agentrl_jax.experiment import Demonstrations, Experiment, Mixed, Source
 from agentrl_jax.models.decoder import DecoderConfig
@@ -33,52 +38,71 @@ class Game(Task):
     bias: float = -4.4  # that values start at
     gamma: float = 1.0  # of PPO; the value methods have .99
     imitation: float = 1.0  # PPO's weight of cross entropy on demonstrations
+    best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
 
-    best: float = 0.3  # the share of episodes that filtered cloning keeps; where success is known, about those that succeeded
     beta: float = 8.0
+    ranked: bool = False  # where it is judged, the best of the actions that its world names is played
+    links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
     episodes: int = 2000
     batch: int = 32  # demonstrations a step
     tasks: int = 64  # rollouts a step
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
+    steps: int = 600  # of the values
+
+
+def _maze(world: str, longest: int, **settings: Any) -> Game:
+    return Game(
+        world, "mixture", longest, 4, tau=0.95, conservative=0.0, bias=0.0, imitation=0.0, best=None, ranked=True, episodes=1240,
+        sft_steps=150, tested=100, **settings,
+    )  # fmt: skip
+
+
+def _nav(view: str, longest: int) -> Game:
+    return Game(
+        "TextNav-v0", "mixture", longest, 8, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=8,
+        vocabulary=256,
+    )  # fmt: skip
+
+
+def _board(world: str, longest: int, **settings: Any) -> Game:
+    return Game(world, "mixture", longest, 8, conservative=1.0, bias=0.0, best=None, ranked=True, links=128, **settings)
 
 
 GAMES = {
-    "maze_fo": Game(
-        "MazeFO-v0", "mixture", 48, 4, tau=0.95, conservative=0.0, bias=0.0, gamma=0.99, imitation=0.0, best=0.1, episodes=1240, batch=8,
-        tasks=32,
-    ),
-    "maze_po": Game(
-        "MazePO-v0", "mixture", 360, 4, tau=0.95, conservative=0.0, bias=0.0, imitation=0.0, best=0.1, episodes=1240, batch=2, tasks=16,
-        tested=100,
-    ),
-    "nav_fo": Game("TextNav-v0", "mixture", 1152, 8, {"view": "full"}, tau=0.8, conservative=0.0, bias=0.0, batch=8, vocabulary=256),
-    "nav_po": Game("TextNav-v0", "mixture", 896, 8, {"view": "partial"}, tau=0.8, conservative=0.0, bias=0.0, batch=8, vocabulary=256),
-    "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 64}, episodes=4000),
-    "chess": Game("Chess-v0", "mixture", 96, 8, conservative=1.0, bias=0.0, gamma=0.99, best=0.57, episodes=300, batch=4, tasks=8,
-        tested=64,
-    ),
-    "endgames": Game("ChessEndgames-v0", "mixture", 48, 7, conservative=1.0, bias=0.0, best=0.59, batch=16, tasks=32),
-    "questions": Game("TwentyQuestions-v0", "mixture", 320, 24, {"words": "subset"}, vocabulary=256),
+    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=128, tasks=32),
+    "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
+    "nav_fo": _nav("full", 1152),
+    "nav_po": _nav("partial", 896),
+    "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 16}, episodes=8000, batch=64, sft_steps=1000),
+    "chess": _board("Chess-v0", 160, gamma=0.99, episodes=300, batch=4, tasks=8, tested=32),
+    "endgames": _board("ChessEndgames-v0", 80, batch=16, tasks=32),
+    "questions": Game("TwentyQuestions-v0", "mixture", 320, 24, vocabulary=256),
     "city": Game("GuessCity-v0", "mixture", 512, 24, batch=16, vocabulary=256),
     "dealer": Game("CarDealer-v0", "mixture", 400, 40, batch=16, vocabulary=256),
-}  # fmt: skip
+}
 
 
 def _filtered(game: Game, name: str) -> Experiment:
     """Imitation of the best episodes alone."""
     config = _experiment(game, name, lmrl.online_filtered())
     assert config.sft
-    config.sft.label, config.sft.source, config.rl = "filtered BC", Demonstrations(game.batch, best=game.best), None
+    kept = Demonstrations(game.batch, won=True) if game.best is None else Demonstrations(game.batch, best=game.best)
+    config.sft.label, config.sft.source, config.rl = "filtered BC", kept, None
     return config
 
 
 def _mc(game: Game, name: str) -> Experiment:
-    return _steered(game, name, lmrl.monte_carlo(conservative=game.conservative, **_values(game)), "MC", 1)
+    algorithm = lmrl.monte_carlo(conservative=game.conservative, **_values(game))
+    return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1)
 
 
 def _ilql(game: Game, name: str) -> Experiment:
-    return _steered(game, name, lmrl.ilql(tau=game.tau, conservative=game.conservative, **_values(game)), "ILQL", 2)
+    source, aggregation = Demonstrations(game.batch), token_mean
+    if game.links:
+        source, aggregation = Links(source, game.links), first_turns
+    algorithm = lmrl.ilql(tau=game.tau, conservative=game.conservative, aggregation=aggregation, **_values(game))
+    return _steered(game, name, algorithm, source, advantage, "ILQL", 2)
 
 
 def _ppo(game: Game, name: str) -> Experiment:
@@ -103,20 +127,24 @@ def get_config(variant: str = "wordle-ilql") -> Experiment:
 
 def _experiment(game: Game, name: str, algorithm: AlgorithmConfig, source: Source | None = None, **settings: Any) -> Experiment:
     config = small(name, game, algorithm, source, players=("random", game.player, "expert"), **settings)
-    assert config.demonstrations and config.sft
+    assert config.demonstrations and config.sft and config.rl
     config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
     config.sft.source = Demonstrations(game.batch)
+    if game.ranked:
+        config.sft.evaluation, config.rl.evaluation = Ranked(), Ranked()
     return config
 
 
 def _values(game: Game) -> dict[str, Any]:
-    return {"optimizer": AdamWConfig(1e-3, warmup_steps=20, b2=0.95), "polyak": 0.02, "bin_length": game.longest, "microbatch": 16}
+    return {"optimizer": AdamWConfig(2e-3, warmup_steps=20, b2=0.95), "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
 
 
-def _steered(game: Game, name: str, algorithm: AlgorithmConfig, label: str, twins: int) -> Experiment:
-    config = _experiment(game, name, algorithm, Demonstrations(game.batch), steps=300, label=label)
-    assert isinstance(config.policy, DecoderConfig)
+def _steered(game: Game, name: str, algorithm: AlgorithmConfig, source: Source, score: Score, label: str, twins: int) -> Experiment:
+    config = _experiment(game, name, algorithm, source, steps=game.steps, label=label)
+    assert isinstance(config.policy, DecoderConfig) and config.rl
     head = HeadConfig(bias=game.bias)
     config.policy = SteeredConfig(config.policy, head, head, twins, game.beta)
+    if game.ranked:
+        config.rl.evaluation = Ranked(score, temperature=0.0)
     return config

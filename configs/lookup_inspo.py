@@ -3,7 +3,8 @@
 Each group's instruction is drawn by what was earned under it. Every 8 steps the lower half goes; candidates are verified in a few
 episodes that nobody trains on, and the best of them take the free places. N, its temperature and the intervals are not published.
 The fine-tuning knows no instruction: most of these are a distraction at first, and what they are worth is found out. `:reflecting`: the
-policy itself, far too small for it, is asked to write them. The evaluation plays without any.
+policy itself, far too small for it, is asked to write them. The evaluation of what it trained plays under the instruction that earned
+most, that of the fine-tuning under none.
 
 Expected effect: instructions that earn more are drawn more often. `:base` has none but the empty one, and is GRPO.
 

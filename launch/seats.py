@@ -11,12 +11,12 @@ import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax import configfile
 from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
-from agentrl_jax.evaluation import play_all
+from agentrl_jax.evaluation import play_all, strategy_of
 from agentrl_jax.experiment import EnvironmentConfig
 from agentrl_jax.launch.options import literals
 from agentrl_jax.local_engine import LocalEngine
 from agentrl_jax.reporting import table_of
-from agentrl_jax.run import load_policy, make_agent, make_runtime
+from agentrl_jax.run import load_policy, make_agent, make_runtime, trained_phase
 from agentrl_jax.statistics import summarize
 from agentrl_jax.trajectories import Trajectory
 
@@ -54,7 +54,8 @@ def trajectories_of(
     agent = make_agent(experiment, tokenizer, world.context)
     engine = LocalEngine(policy, experiment.engine, params, text=tokenizer.decode)
     with make_runtime(environment, {"policy": engine}, {"policy": agent}, complain) as runtime:
-        return play_all(runtime, environment, episodes, seed, None, temperature)
+        how = strategy_of(experiment, run_dir, trained_phase(experiment, run_dir, phase), runtime, policy, params)
+        return play_all(runtime, environment, episodes, seed, None, temperature, how)
 
 
 def evaluate(

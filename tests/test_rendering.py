@@ -40,7 +40,7 @@ def chat_renderer(template: str) -> ChatRenderer:
 
 
 def decoded(renderer: Any, ids: Sequence[int] | np.ndarray) -> str:
-    return renderer._codec.tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
+    return renderer.codec.tokenizer.decode(list(map(int, ids)), skip_special_tokens=False)
 
 
 # A conversation: what the world says first, then turns of (action, whether its stop was sampled, what the world answers).
@@ -69,7 +69,7 @@ def spoken(
 
 def sampled(renderer: Any, numbers: Sequence[int], stopped: bool) -> list[int]:
     """Any ids that a model may sample before its stop: no canonical text, special tokens too, but not the stop or <unk>."""
-    tokenizer = renderer._codec.tokenizer
+    tokenizer = renderer.codec.tokenizer
     allowed = [i for i in range(len(tokenizer)) if i not in renderer.stop_ids and i != tokenizer.unk_token_id]
     return [allowed[n % len(allowed)] for n in numbers] + ([renderer.stop_ids[0]] if stopped else [])
 
@@ -157,7 +157,7 @@ hostile = st.lists(st.sampled_from(pieces), max_size=8).map("".join)
 @settings(max_examples=100, deadline=None)
 def test_no_text_is_a_special_token_in_a_transcript(name: str, text: str):
     renderer: Any = TEXT[name]
-    specials = set(renderer._codec.tokenizer.all_special_ids) - {renderer._codec.tokenizer.unk_token_id}
+    specials = set(renderer.codec.tokenizer.all_special_ids) - {renderer.codec.tokenizer.unk_token_id}
     prompt = renderer.render([user("go\n")]).ids
     bridge = renderer.bridge(make_call(prompt, renderer.action_ids(assistant("a"))), [user("go\n"), assistant("a")], [user(text)])
     for ids in (renderer.render([user(text)]).ids, renderer.render([assistant(text)]).ids, renderer.action_ids(assistant(text)), bridge):
@@ -170,7 +170,7 @@ def test_no_text_is_a_special_token_in_a_transcript(name: str, text: str):
 @settings(max_examples=60, deadline=None)
 def test_no_text_of_the_world_is_a_special_token_in_a_chat(name: str, role: Any, text: str):
     renderer: Any = CHAT[name]
-    tokenizer = renderer._codec.tokenizer
+    tokenizer = renderer.codec.tokenizer
     start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
 
     def specials(ids: np.ndarray) -> list[int]:

@@ -64,7 +64,7 @@ def test_notes_are_calls_of_the_turn_and_all_of_them_are_trained():
     assert [[call.sampling.budget for call in turn.calls] for turn in trajectory.turns] == [[2, 8]] * 3
     first = trajectory.turns[0].calls
     assert [call.key[-2:] for call in first] == [(0, 0), (0, 1)] and first[0].key == (*KEY, 0, 0, 0)  # that of a turn without notes
-    prompts = [RENDERER._codec.text(tuple(call.prompt.tolist())) for call in first]
+    prompts = [RENDERER.codec.text(tuple(call.prompt.tolist())) for call in first]
     assert prompts == ["begin\nnote?\n", "begin\nabc\n"]
     collated = collate([Group("t", (trajectory,))])
     assert token_identity([Group("t", (trajectory,))], collated) == 1.0

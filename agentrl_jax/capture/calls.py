@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +16,12 @@ from agentrl_jax.capture.tools import Hermes, ToolFormat, canonical, written
 from agentrl_jax.capture.wire import Asked, Choice, Refused, before_stop
 from agentrl_jax.engine import Engine, Generation
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, ToolCall
-from agentrl_jax.rendering import Ids
+from agentrl_jax.messages import Message, ToolCall, assistant, user
+from agentrl_jax.rendering import Codec, Coded, Ids
 from agentrl_jax.speaking import Agent
-from agentrl_jax.trajectories import Call, Key, Sampling
+from agentrl_jax.trajectories import Call, Key, Sampling, starts_with
+
+MANY = 2**16  # different prompts, after which a session that forgets calls forgets how often each was asked
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Seats:
     turn: float = 300.0  # seconds for a call
     obey: bool = True  # whether programs set temperature, top-p, top-k and min-p, or the run alone
     form: ToolFormat = field(default_factory=Hermes)
+    kept: int = 0  # calls that a session remembers, the newest; 0: all
 
     def of(self, model: str) -> Agent:
         """The agent that a name stands for."""
@@ -49,6 +52,7 @@ class Node:
     call: Call
     history: tuple[Message, ...]  # as the model reads it, its own message last
     shown: tuple[Message, ...]  # what its prompt added to the call that it extends, or all of it
+    text: str | None = None  # all that a text's completion has come to
     rewards: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,15 +74,23 @@ class Overheard:
 
 
 @dataclass(frozen=True, eq=False)
+class Prompt:
+    """What the model reads, as ids and as messages."""
+
+    ids: Ids
+    parent: Node | None  # the call that it goes on from
+    history: tuple[Message, ...]
+    shown: tuple[Message, ...]  # what of it is new
+    text: str | None = None  # of a text's completion: all of it
+
+
+@dataclass(frozen=True, eq=False)
 class Wanted:
     """A request made ready for the engine."""
 
     asked: Asked
     agent: Agent
-    ids: Ids
-    parent: Node | None
-    history: tuple[Message, ...]
-    shown: tuple[Message, ...]
+    prompt: Prompt
     sampling: Sampling
     identity: str
     number: Key  # names its random numbers, with the episode's key and the choice's place
@@ -106,30 +118,47 @@ class Tree:
         """The request as the engine takes it. Raises Refused where it cannot be made, Full where nothing fits behind its prompt."""
         agent = self._seats.of(asked.model)
         try:
-            ids, parent, history, shown = self._prompt(asked, agent)
-            sampling = self._sampling(asked, agent, len(ids))
+            prompt = self._of_messages(asked, agent) if asked.prompt is None else of_text(asked.prompt, agent, self.nodes)
+            sampling = self._sampling(asked, agent, len(prompt.ids))
         except (UserError, TemplateError) as error:
             raise Refused(str(error)) from error
         # Random numbers are named by the prompt and not by who came first: calls side by side sample the same whichever is earlier.
-        check = zlib.crc32(ids.tobytes())
+        check = zlib.crc32(prompt.ids.tobytes())
         count = self._same[check]
         self._same[check] += asked.n
         number = (check, 0, count) if asked.seed is None else (check, 1, asked.seed)
-        return Wanted(asked, agent, ids, parent, history, shown, sampling, f"chatcmpl-{check:08x}-{count}", number)
+        kind = "chatcmpl" if asked.prompt is None else "cmpl"
+        return Wanted(asked, agent, prompt, sampling, f"{kind}-{check:08x}-{count}", number)
 
     def add(self, wanted: Wanted, place: int, call: Call) -> Choice:
         """What was sampled for choice `place`, as its program sees it."""
-        raw = wanted.agent.renderer.parse(call.action)
+        asked, agent, prompt = wanted.asked, wanted.agent, wanted.prompt
+        raw, text = agent.renderer.parse(call.action), None
+        if prompt.text is not None:
+            ids, codec = call.action.tolist(), coded(agent)
+            ended = call.finish_reason == "stop" and ids[-1] in wanted.sampling.stop_ids
+            raw, text = assistant(codec.text(tuple(ids[:-1] if ended else ids))), prompt.text + codec.text(tuple(ids))
         choice = self._choice(wanted, call, raw, place)
-        node = Node(wanted.identity, place, wanted.asked.model, wanted.agent, call, (*wanted.history, raw), wanted.shown)
+        node = Node(wanted.identity, place, asked.model, agent, call, (*prompt.history, raw), prompt.shown, text)
         self.nodes.append(node)
-        self.tokens += len(call.action) if wanted.agent.trainable else 0
-        whole = dataclasses.replace(wanted.asked, messages=(*wanted.asked.messages, choice.message))
-        self._by_trail[_trail(wanted.agent, whole)[-1]] = node
+        self._forget()
+        self.tokens += len(call.action) if agent.trainable else 0
+        if prompt.text is None:
+            whole = dataclasses.replace(asked, messages=(*asked.messages, choice.message))
+            self._by_trail[_trail(agent, whole)[-1]] = node
         return choice
 
-    def _prompt(self, asked: Asked, agent: Agent) -> tuple[Ids, Node | None, tuple[Message, ...], tuple[Message, ...]]:
-        """The ids, the call that they extend or None, what the model reads, and what of it is new."""
+    def _forget(self) -> None:
+        """The oldest calls that are not kept, and what the engines cache of them."""
+        kept = self._seats.kept
+        while 0 < kept < len(self.nodes):
+            old = self.nodes.pop(0)
+            self._seats.engines[old.agent.engine].release(old.call)
+            self._by_trail = {name: node for name, node in self._by_trail.items() if node is not old}
+        if kept and len(self._same) > MANY:
+            self._same.clear()
+
+    def _of_messages(self, asked: Asked, agent: Agent) -> Prompt:
         messages = tuple(written(message, self._seats.form) for message in asked.messages)
         trail = _trail(agent, asked)
         for seen in range(len(messages) - 1, 0, -1):
@@ -138,8 +167,8 @@ class Tree:
                 new = messages[seen + 1 :]
                 bridge = agent.renderer.bridge(node.call, node.history, new)
                 if bridge is not None:
-                    return np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
-        return agent.renderer.render(messages, asked.tools).ids, None, messages, messages
+                    return Prompt(np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new)
+        return Prompt(agent.renderer.render(messages, asked.tools).ids, None, messages, messages)
 
     def _sampling(self, asked: Asked, agent: Agent, prompt: int) -> Sampling:
         sampling = agent.sampling
@@ -151,7 +180,9 @@ class Tree:
         wish = {name: value for name, value in wish.items() if value is not None}
         if agent.trainable and wish.get("temperature") == 0:
             raise Refused("a greedy call cannot be trained on: ask for a temperature above 0, or run with obey=False", "temperature")
-        return dataclasses.replace(sampling, budget=budget, stop_strings=(*sampling.stop_strings, *asked.stop), **wish)
+        stop_ids = (*(() if asked.own_stops else sampling.stop_ids), *asked.stop_ids)
+        stops = {"stop_ids": tuple(dict.fromkeys(stop_ids)), "stop_strings": (*sampling.stop_strings, *asked.stop)}
+        return dataclasses.replace(sampling, budget=budget, **stops, **wish)
 
     def _choice(self, wanted: Wanted, call: Call, raw: Message, place: int) -> Choice:
         asked, parse = wanted.asked, wanted.agent.renderer.parse
@@ -163,6 +194,38 @@ class Tree:
         reason = "tool_calls" if called else "stop" if call.finish_reason == "stop" else "length"
         tokens = tuple(parse(call.action[i : i + 1]).text for i in range(len(call.action))) if asked.logprobs else ()
         return Choice(call, Message("assistant", said, called), reason, tokens)
+
+
+def coded(agent: Agent) -> Codec:
+    """What texts are encoded by. Raises Refused where the agent's renderer knows messages alone."""
+    if not isinstance(agent.renderer, Coded):
+        raise Refused("this agent takes messages alone: ask for chat completions", "prompt")
+    return agent.renderer.codec
+
+
+def of_text(prompt: str | Sequence[int], agent: Agent, nodes: Sequence[Node]) -> Prompt:
+    """A text, or ids, as a prompt. Where it begins with all of an earlier call, it goes on from that call's own ids.
+
+    Raises Refused where the ids are none of the model's.
+    """
+    codec = coded(agent)
+    if isinstance(prompt, str):
+        known = [node for node in nodes if node.agent.name == agent.name and node.text is not None and prompt.startswith(node.text)]
+        parent = max(known, key=lambda node: len(node.text or ""), default=None)
+        new = prompt[len(parent.text or "") :] if parent else prompt
+        added, text = codec.raw(new), prompt
+    else:
+        ids = np.asarray(prompt, np.int32)
+        if ids.max() >= len(codec.tokenizer):
+            raise Refused(f"the prompt holds the id {ids.max()}, the tokenizer has {len(codec.tokenizer)}", "prompt")
+        known = [node for node in nodes if node.agent.name == agent.name and starts_with(ids, node.call.ids)]
+        parent = max(known, key=lambda node: len(node.call.ids), default=None)
+        added, text = (ids[len(parent.call.ids) :] if parent else ids), codec.text(tuple(ids.tolist()))
+        new = codec.text(tuple(added.tolist()))
+    if parent is None:
+        return Prompt(added, None, (user(text),), (user(text),), text)
+    shown = (user(new),) if new else ()
+    return Prompt(np.concatenate([parent.call.ids, added]), parent, (*parent.history, *shown), shown, text)
 
 
 def _trail(agent: Agent, asked: Asked) -> list[bytes]:

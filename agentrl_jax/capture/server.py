@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from agentrl_jax.capture.answers import Chat, Form, Text, completion
 from agentrl_jax.capture.session import Session
 from agentrl_jax.capture.stream import Stream
-from agentrl_jax.capture.wire import Refused, asked, completion
+from agentrl_jax.capture.wire import Asked, Refused, asked, asked_text
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 try:
@@ -52,6 +53,7 @@ class CaptureServer:
         self._offers: deque[Session] = deque()
         self._offered = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
+        self.everyones: Session | None = None  # is asked by whoever has the token and names no episode; it never ends
         self.claims = 0  # episodes that programs have asked for and been given
         self._given: dict[str, list[Session]] = {self.token: []}  # by who asked
 
@@ -135,7 +137,8 @@ class CaptureServer:
         routes = [Route("/episodes", self._answering(self._claim), methods=["POST"])]
         for prefix in ("", "/episodes/{episode}"):
             routes += [
-                Route(f"{prefix}/v1/chat/completions", self._answering(self._chat), methods=["POST"]),
+                Route(f"{prefix}/v1/chat/completions", self._completing(asked, Chat()), methods=["POST"]),
+                Route(f"{prefix}/v1/completions", self._completing(asked_text, Text()), methods=["POST"]),
                 Route(f"{prefix}/v1/models", self._answering(self._models), methods=["GET"]),
                 Route(f"{prefix}/reward", self._answering(self._reward), methods=["POST"]),
                 Route(f"{prefix}/end", self._answering(self._end), methods=["POST"]),
@@ -165,6 +168,8 @@ class CaptureServer:
     def _session(self, request: Request) -> Session:
         """Whose request this is. Raises Refused where its key is not that of an episode, or not of the one that the path names."""
         key = _key(request)
+        if self.everyones is not None and "episode" not in request.path_params and hmac.compare_digest(key, self.token.encode()):
+            return self.everyones
         identity = request.path_params.get("episode") or key.decode(errors="replace").rpartition("-")[0].removeprefix("sk-")
         session = self._sessions.get(identity)
         if session is not None and any(hmac.compare_digest(key, one.encode()) for one in (session.secret, self.token)):
@@ -173,15 +178,18 @@ class CaptureServer:
             raise Refused("there is no such episode, or it is over", code="episode_over", status=410)
         raise Refused("this is not the key of an episode that is going on", code="invalid_api_key", status=401)
 
-    async def _chat(self, request: Request) -> Response:
-        session = self._session(request)
-        wanted, now = asked(await _body(request)), int(time.time())
-        if wanted.stream:
-            stream = Stream(session, wanted, now)
-            return StreamingResponse(stream.events(), media_type="text/event-stream", headers={"cache-control": "no-cache"})
-        identity, tasks = session.start(wanted)
-        choices = await _while_connected(request, tasks)
-        return JSONResponse(completion(wanted, identity, now, choices))
+    def _completing(self, read: Callable[[Any], Asked], form: Form) -> Handler:
+        async def complete(request: Request) -> Response:
+            session = self._session(request)
+            wanted, now = read(await _body(request)), int(time.time())
+            if wanted.stream:
+                stream = Stream(session, wanted, now, form)
+                return StreamingResponse(stream.events(), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+            identity, tasks = session.start(wanted)
+            choices = await _while_connected(request, tasks)
+            return JSONResponse(completion(form, wanted, identity, now, choices))
+
+        return self._answering(complete)
 
     async def _models(self, request: Request) -> Response:
         names = self._session(request).models
@@ -189,13 +197,20 @@ class CaptureServer:
             {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "agentrl_jax"} for name in names]}
         )
 
-    async def _reward(self, request: Request) -> Response:
+    def _trained(self, request: Request) -> Session:
+        """Whose request this is, where that can be rewarded and can end."""
         session = self._session(request)
+        if session is self.everyones:
+            raise Refused("nothing is trained here: there is no episode to reward or to end", status=404)
+        return session
+
+    async def _reward(self, request: Request) -> Response:
+        session = self._trained(request)
         session.reward(await _body(request))
         return JSONResponse({"posted": True})
 
     async def _end(self, request: Request) -> Response:
-        session = self._session(request)
+        session = self._trained(request)
         session.touch()
         session.end()
         return JSONResponse({"ended": True})

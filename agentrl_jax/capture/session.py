@@ -97,9 +97,9 @@ class Session:
         if heard is not None:
             loop = asyncio.get_running_loop()
             engine = Overheard(engine, lambda tokens: _tell(loop, heard, place, tokens))
-        parent, key = w.parent.call if w.parent else None, (*self._key, *w.number, place)
+        parent, key = w.prompt.parent.call if w.prompt.parent else None, (*self._key, *w.number, place)
         try:
-            call = await sampled(engine, w.ids, w.sampling, key, parent, self._seats.turn, agent.engine)
+            call = await sampled(engine, w.prompt.ids, w.sampling, key, parent, self._seats.turn, agent.engine)
         except DeadlineExceeded as error:
             raise Refused(str(error), code="timeout", status=504) from error
         except EnvironmentFailure as error:

@@ -1,12 +1,13 @@
-"""A chat completion as server-sent events: text as it is written, tool calls whole, usage at the end."""
+"""A completion as server-sent events: text as it is written, tool calls whole, usage at the end."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from agentrl_jax.capture.answers import Fields, Form, usage_of
 from agentrl_jax.capture.session import Session
-from agentrl_jax.capture.wire import Asked, Choice, Refused, before_stop, logprobs_of, message_of, usage_of
+from agentrl_jax.capture.wire import Asked, Choice, Refused, before_stop
 
 QUIET = 10.0  # seconds without an event, after which a comment keeps the connection awake
 
@@ -14,8 +15,8 @@ QUIET = 10.0  # seconds without an event, after which a comment keeps the connec
 class Stream:
     """Starts the calls of a request at once. Raises Refused where there is nothing to sample."""
 
-    def __init__(self, session: Session, asked: Asked, created: int) -> None:
-        self._session, self._asked, self._created = session, asked, created
+    def __init__(self, session: Session, asked: Asked, created: int, form: Form) -> None:
+        self._session, self._asked, self._created, self._form = session, asked, created, form
         self._news: asyncio.Queue[Callable[[], list[dict[str, Any]]]] = asyncio.Queue()
         self._sent = [""] * asked.n
         self._identity, self._tasks = session.start(asked, None if asked.calls_tools else self._heard)
@@ -25,8 +26,9 @@ class Stream:
     async def events(self) -> AsyncIterator[str]:
         """Ends the calls where nobody listens any more."""
         try:
-            for place in range(self._asked.n):
-                yield self._event(self._chunk(place, {"role": "assistant", "content": ""}))
+            opening = self._form.opening()
+            for place in range(self._asked.n if opening else 0):
+                yield self._event(self._chunk(place, opening or {}))
             while not all(task.done() for task in self._tasks) or not self._news.empty():
                 try:
                     news = await asyncio.wait_for(self._news.get(), QUIET)
@@ -65,22 +67,19 @@ class Stream:
         if len(text) <= len(sent) or not text.startswith(sent):
             return []
         self._sent[place] = text
-        return [self._chunk(place, {"content": text[len(sent) :]})]
+        return [self._chunk(place, self._form.piece(text[len(sent) :]))]
 
     def _whole(self, place: int, task: "asyncio.Task[Choice]") -> list[dict[str, Any]]:
         choice = task.result()
-        calls = [{"index": i, **call} for i, call in enumerate(message_of(choice).get("tool_calls", []))]
-        last = self._chunk(place, {"tool_calls": calls} if calls else {}, choice.finish_reason)
-        if self._asked.logprobs:
-            last["choices"][0]["logprobs"] = logprobs_of(choice)
+        last = self._chunk(place, self._form.end(self._asked, choice), choice.finish_reason)
         return [*self._more(place, choice.message.text), last]
 
-    def _chunk(self, place: int, delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    def _chunk(self, place: int, fields: Fields, reason: str | None = None) -> dict[str, Any]:
         usage = {"usage": None} if self._asked.stream_usage else {}
-        return {**self._head(), "choices": [{"index": place, "delta": delta, "logprobs": None, "finish_reason": reason}], **usage}
+        return {**self._head(), "choices": [{"index": place, "finish_reason": reason, **fields}], **usage}
 
     def _head(self) -> dict[str, Any]:
-        return {"id": self._identity, "object": "chat.completion.chunk", "created": self._created, "model": self._asked.model}
+        return {"id": self._identity, "object": self._form.kind_of_chunks, "created": self._created, "model": self._asked.model}
 
     @staticmethod
     def _event(data: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
-"""OpenAI's chat completions as they travel: what a request asks for, what is refused, and what an answer looks like."""
+"""OpenAI's completions as they arrive: what a request for a chat's next message, or for the rest of a text, asks for; what is refused."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -11,11 +10,15 @@ from agentrl_jax.trajectories import Call
 
 CHOICES = 16  # that a request may ask for
 STOPS = 4  # stop strings of a request, as OpenAI allows
+WRITTEN = 16  # tokens of a text's completion that names no number, as OpenAI has it
 # What would change the sampling and is not there: allowed only where it says that nothing is wanted.
 NEUTRAL: Mapping[str, Sequence[Any]] = {
     "frequency_penalty": (None, 0),
     "presence_penalty": (None, 0),
     "logit_bias": (None, {}),
+}
+NEUTRAL_OF_CHATS: Mapping[str, Sequence[Any]] = {
+    **NEUTRAL,
     "top_logprobs": (None, 0),
     "response_format": (None, {"type": "text"}),
     "parallel_tool_calls": (None, True),
@@ -25,6 +28,15 @@ NEUTRAL: Mapping[str, Sequence[Any]] = {
     "audio": (None,),
     "functions": (None, []),
     "function_call": (None, "auto", "none"),
+}
+NEUTRAL_OF_TEXTS: Mapping[str, Sequence[Any]] = {
+    **NEUTRAL,
+    "repetition_penalty": (None, 1),
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "suffix": (None, ""),
+    "add_special_tokens": (None, False),
+    "skip_special_tokens": (None, False),
 }
 TAGS = ("user", "metadata", "safety_identifier", "prompt_cache_key")  # for the accounts of whoever serves, not for the model
 MESSAGE = {"role", "content", "tool_calls", "tool_call_id"}
@@ -45,10 +57,11 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """A chat completion request; None: as the run's agent would."""
+    """A request; None: as the run's agent would."""
 
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None  # the text, or its ids, that is to go on; None: the request is for a chat's next message
     tools: tuple[dict[str, Any], ...] = ()
     calls_tools: bool = False  # whether tool calls are looked for in what is written
     budget: int | None = None
@@ -57,9 +70,12 @@ class Asked:
     top_k: int | None = None
     min_p: float | None = None
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    own_stops: bool = False  # the run's stop ids do not end it
     seed: int | None = None
     n: int = 1
     logprobs: bool = False
+    token_ids: bool = False  # whether the answer tells them
     stream: bool = False
     stream_usage: bool = False
 
@@ -75,44 +91,97 @@ class Choice:
 
 
 def asked(body: Any) -> Asked:
-    """What a request's JSON asks for. Raises Refused where it asks for what is not there, and where it is no request."""
-    if not isinstance(body, dict):
-        raise Refused("the body must be a JSON object")
-    rest = dict(body)
-    for name, neutral in NEUTRAL.items():
-        value = rest.pop(name, None)
-        if not any(value == one and type(value) in (type(one), float) for one in neutral):
-            raise Refused(f"{name}={value!r:.80} is not supported here: leave it out", name, "unsupported_parameter")
-    for name in TAGS:
-        rest.pop(name, None)
+    """What a request for a chat's next message asks for. Raises Refused where that is not there, and where it is no request."""
+    rest = _rest(body, NEUTRAL_OF_CHATS)
     tools, calls_tools = _tools(rest.pop("tools", None), rest.pop("tool_choice", None))
-    stream, options = _flag(rest, "stream"), rest.pop("stream_options", None)
-    if options is not None and (not stream or not isinstance(options, dict) or options.keys() - {"include_usage"}):
-        raise Refused("stream_options go with stream=true and hold include_usage alone", "stream_options")
     longest = [_number(rest, name, int, 1) for name in ("max_completion_tokens", "max_tokens")]
     if None not in longest:
         raise Refused("give max_completion_tokens or max_tokens, not both", "max_tokens")
     found = Asked(
-        model=_text(rest.pop("model", None), "model"),
         messages=_messages(rest.pop("messages", None)),
         tools=tools,
         calls_tools=calls_tools,
         budget=next((n for n in longest if n is not None), None),
-        temperature=_number(rest, "temperature", float, 0, 100),
-        top_p=_number(rest, "top_p", float, 1e-6, 1),
         top_k=_number(rest, "top_k", int, 0),
-        min_p=_number(rest, "min_p", float, 0, 1),
-        stop=_stop(rest.pop("stop", None)),
-        seed=_number(rest, "seed", int, -(2**63), 2**63),
-        n=_number(rest, "n", int, 1, CHOICES) or 1,
         logprobs=_flag(rest, "logprobs"),
-        stream=stream,
-        stream_usage=_flag(dict(options or {}), "include_usage"),
+        **_settings(rest),
     )
+    return _finished(found, rest)
+
+
+def asked_text(body: Any) -> Asked:
+    """What a request for the rest of a text asks for; some fields are vLLM's. Raises Refused as `asked`."""
+    rest = _rest(body, NEUTRAL_OF_TEXTS)
+    top_k = _number(rest, "top_k", int, -1)
+    if (logprobs := rest.pop("logprobs", None)) not in (None, 0) or isinstance(logprobs, bool):
+        raise Refused("logprobs must be 0 here: those of the sampled tokens alone are known", "logprobs", "unsupported_parameter")
+    found = Asked(
+        prompt=_prompt(rest.pop("prompt", None)),
+        budget=_number(rest, "max_tokens", int, 1) or WRITTEN,
+        top_k=None if top_k is None else max(top_k, 0),
+        stop_ids=_ids(rest.pop("stop_token_ids", None) or [], "stop_token_ids"),
+        own_stops=_flag(rest, "ignore_eos"),
+        logprobs=logprobs is not None,
+        token_ids=_flag(rest, "return_token_ids"),
+        **_settings(rest),
+    )
+    return _finished(found, rest)
+
+
+def _rest(body: Any, neutral: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The fields that say something."""
+    if not isinstance(body, dict):
+        raise Refused("the body must be a JSON object")
+    rest = dict(body)
+    for name, allowed in neutral.items():
+        value = rest.pop(name, None)
+        if not any(value == one and type(value) in (type(one), float) for one in allowed):
+            raise Refused(f"{name}={value!r:.80} is not supported here: leave it out", name, "unsupported_parameter")
+    for name in TAGS:
+        rest.pop(name, None)
+    return rest
+
+
+def _settings(rest: dict[str, Any]) -> dict[str, Any]:
+    """What chats and texts have in common."""
+    stream, options = _flag(rest, "stream"), rest.pop("stream_options", None)
+    if options is not None and (not stream or not isinstance(options, dict) or options.keys() - {"include_usage"}):
+        raise Refused("stream_options go with stream=true and hold include_usage alone", "stream_options")
+    return {
+        "model": _text(rest.pop("model", None), "model"),
+        "temperature": _number(rest, "temperature", float, 0, 100),
+        "top_p": _number(rest, "top_p", float, 1e-6, 1),
+        "min_p": _number(rest, "min_p", float, 0, 1),
+        "stop": _stop(rest.pop("stop", None)),
+        "seed": _number(rest, "seed", int, -(2**63), 2**63),
+        "n": _number(rest, "n", int, 1, CHOICES) or 1,
+        "stream": stream,
+        "stream_usage": _flag(dict(options or {}), "include_usage"),
+    }
+
+
+def _finished(found: Asked, rest: dict[str, Any]) -> Asked:
     if rest:
         name = min(rest)
         raise Refused(f"the parameter {name:.80} is not known here: leave it out", name[:80], "unknown_parameter")
     return found
+
+
+def _prompt(value: Any) -> str | tuple[int, ...]:
+    """A text or its ids; a list of one such prompt is taken for it."""
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], int):
+        (value,) = value
+    prompt = _text(value, "prompt") if isinstance(value, str) else _ids(value, "prompt")
+    if not prompt:
+        raise Refused("the prompt must hold at least one token", "prompt")
+    return prompt
+
+
+def _ids(value: Any, name: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < 2**31 for i in value):
+        wanted = "one text, or one list of token ids" if name == "prompt" else "a list of token ids"
+        raise Refused(f"{name} must be {wanted}", name)
+    return tuple(value)
 
 
 def _text(value: Any, name: str) -> str:
@@ -208,48 +277,3 @@ def _tool_calls(value: Any, where: str) -> tuple[ToolCall, ...]:
 def before_stop(text: str, stops: Sequence[str]) -> str:
     """The text up to its first stop string."""
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
-
-
-def message_of(choice: Choice) -> dict[str, Any]:
-    """The assistant's message in OpenAI's form."""
-    data = choice.message.to_dict()
-    return {**data, "content": None if choice.message.tool_calls and not data["content"] else data["content"], "refusal": None}
-
-
-def logprobs_of(choice: Choice) -> dict[str, Any]:
-    """The log-prob of each token under the distribution that it was sampled from."""
-    content = [
-        {"token": text, "logprob": logp if math.isfinite(logp) else -9999.0, "bytes": _bytes(text), "top_logprobs": []}
-        for text, logp in zip(choice.tokens, choice.call.sampler_logp.tolist())
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _bytes(text: str) -> list[int] | None:
-    """None where the token is a part of a character."""
-    return None if "\ufffd" in text else list(text.encode())
-
-
-def usage_of(choices: Sequence[Choice]) -> dict[str, int]:
-    prompt, completion = len(choices[0].call.prompt), sum(len(choice.call.action) for choice in choices)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-
-
-def completion(request: Asked, identity: str, created: int, choices: Sequence[Choice]) -> dict[str, Any]:
-    """The answer to a request that is not streamed."""
-    return {
-        "id": identity,
-        "object": "chat.completion",
-        "created": created,
-        "model": request.model,
-        "choices": [
-            {
-                "index": i,
-                "message": message_of(choice),
-                "finish_reason": choice.finish_reason,
-                "logprobs": logprobs_of(choice) if request.logprobs else None,
-            }
-            for i, choice in enumerate(choices)
-        ],
-        "usage": usage_of(choices),
-    }

@@ -1,6 +1,7 @@
 """`Instructed`: each group plays under an instruction drawn from a population that evolves (INSPO, arXiv 2512.01945)."""
 
 import asyncio
+import copy
 import dataclasses
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ class Instructed:
         if self._steps % self.evolution.every == 0:
             self.population.prune()
             self._due = True
+
+    def best(self) -> "Instructed":
+        """One episode a task, under the living instruction that earned most: how what was trained with it is judged."""
+        population = copy.deepcopy(self.population)
+        chosen = population.best()
+        for number, member in enumerate(population.members):
+            member.alive = number == chosen
+        return dataclasses.replace(self, population=population, group_size=1, evolution=None)
 
     def state(self) -> Any:
         """Its own; the population and the failures say theirs."""

@@ -61,6 +61,11 @@ class Population:
         """The number of a living member."""
         return int(rng.choice(self.living, p=self.probabilities()))
 
+    def best(self) -> int:
+        """The living member whose mean is highest, of equals the oldest; one that was never played only where none was."""
+        means = {j: self.members[j].mean for j in self.living}
+        return max(means, key=lambda j: -np.inf if means[j] is None else means[j])
+
     def earned(self, number: int, total: float, episodes: int) -> None:
         """So many episodes under this instruction earned so much in all."""
         member = self.members[number]

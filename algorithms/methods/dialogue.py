@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl_jax.algorithms.advantages import group_normalized, static_weights
 from agentrl_jax.algorithms.aggregation import token_mean, turn_mean
-from agentrl_jax.algorithms.masks import Agents, LikelihoodBand, Quantiles
+from agentrl_jax.algorithms.masks import Agents, LikelihoodBand, Quantiles, Sources
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.process_rewards import Compactness, JudgedTurns
 from agentrl_jax.algorithms.quality import illegal, malformed
@@ -22,18 +22,18 @@ def self_correcting(
 ) -> PolicyGradientConfig:
     """SCoRe (arXiv 2409.12917): two attempts, REINFORCE with KL, in two stages.
 
-    For `first_stage` steps only the second attempt's reward counts and beta2 holds the first attempt where it was; then both
-    rewards, and alpha (r2 - r1) on the second. Values: mathematics alpha 10, beta1 .01, beta2 .1, rate 5e-6, batch 512; code beta2
-    .25, rate 1e-5. The share of the 3,000 and 1,500 steps that the first stage takes is not stated, hence no default. An attempt is
-    paid its own reward (`gamma` 0); with gamma 1 the first is paid for the second too. alpha 0, beta2 = beta1 and no first stage
-    are REINFORCE over two turns.
+    For `first_stage` steps only the second attempt's reward counts, and beta2 beside the usual beta1 holds the first attempt where it
+    was; then both rewards, and alpha (r2 - r1) on the second. Values: mathematics alpha 10, beta1 .01, beta2 .1, rate 5e-6, batch 512;
+    code beta2 .25, rate 1e-5. The share of the 3,000 and 1,500 steps that the first stage takes is not stated, hence no default. An
+    attempt is paid its own reward (`gamma` 0); with gamma 1 the first is paid for the second too. alpha 0 and no first stage are
+    REINFORCE over two turns. First attempts of the base model (`TwoAttempts(share=...)`) are not trained.
     """
     progress = Progress(alpha)
     stages = Staged((OnlyTurn(1), progress), (0, first_stage)) if first_stage else Staged((progress,), (0,))
-    held = Staged(((beta2, beta1), (beta1,)), (0, first_stage)) if first_stage else Staged(((beta1,),), (0,))
+    held = Staged(((beta1 + beta2, beta1), (beta1,)), (0, first_stage)) if first_stage else Staged(((beta1,),), (0,))
     filled: dict[str, Any] = {
         "advantage": TurnKeyed(RewardToGo(gamma), key=None), "aggregation": turn_mean, "surrogate": reinforce, "rewards": InStages(stages),
-        "regularisers": {"kl": AttemptKL(held)}, "optimizer": AdamWConfig(5e-6),
+        "regularisers": {"kl": AttemptKL(held)}, "optimizer": AdamWConfig(5e-6), "mask": Sources(),
     }  # fmt: skip
     return PolicyGradientConfig(**filled | settings)
 

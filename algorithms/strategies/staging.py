@@ -15,14 +15,14 @@ class Stage:
 
     def __init__(self, runtime: Runtime, world: World, key: Key, sample: int, watch: Watch) -> None:
         """`key` is (run, step, task)."""
-        self.world, self.sample = world, sample
-        self._runtime, self._key, self._watch = runtime, (*key, sample), watch
+        self.world, self.sample, self.key = world, sample, (*key, sample)
+        self._runtime, self._watch = runtime, watch
         self._speakers: list[Speaker] = []
 
     def speaker(self, agent: str, opening: Sequence[Message], seat: int = 0) -> Speaker:
         """A speaker of a named agent."""
         who = self._runtime.agents[agent]
-        speaker = Speaker(who, self._runtime.engines[who.engine], self._key, opening, self.world.deadlines.turn, seat, self._watch)
+        speaker = Speaker(who, self._runtime.engines[who.engine], self.key, opening, self.world.deadlines.turn, seat, self._watch)
         self._speakers.append(speaker)
         return speaker
 
@@ -31,7 +31,7 @@ class Stage:
         who = self._runtime.agents[agent]
         engine, ids = self._runtime.engines[who.engine], who.renderer.render(messages).ids
         with self._watch(turn, lambda: f"the engine {who.engine!r}"):
-            call = await sampled(engine, ids, who.sampling, (*self._key, 2, turn), None, self.world.deadlines.turn, who.engine)
+            call = await sampled(engine, ids, who.sampling, (*self.key, 2, turn), None, self.world.deadlines.turn, who.engine)
         engine.release(call)
         return who.renderer.parse(call.action).text
 

@@ -136,6 +136,9 @@ class Maze(Rewindable):
         self.position: Cell = FREE[0]
         self.steps = 0
 
+    def actions(self) -> tuple[str, ...]:
+        return tuple(MOVES)
+
     def _free_cell(self, options: dict[str, Any], name: str) -> Cell:
         try:
             row, column = options[name]

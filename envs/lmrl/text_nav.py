@@ -43,7 +43,7 @@ class House(Environment):
         """Every possible command, in alphabetical order."""
         return commands(self.state)
 
-    def admissible(self) -> tuple[str, ...]:
+    def actions(self) -> tuple[str, ...]:
         """The commands that are listed: not those to examine, to look and to take stock."""
         return tuple(command for command in self.possible() if not any(word in command for word in UNLISTED))
 
@@ -61,7 +61,7 @@ class House(Environment):
         parts = [
             answer,
             *([carried(self.state)] if load and self.view == "full" else []),
-            f"Admissible commands: {', '.join(self.admissible())}",
+            f"Admissible commands: {', '.join(self.actions())}",
         ]
         return (user("\n\n".join(parts) + "\n"),)
 
@@ -69,7 +69,7 @@ class House(Environment):
 def _random(env: Environment, rng: np.random.Generator) -> str:
     """A uniform command of those that are listed."""
     assert isinstance(env, House)
-    choices = env.admissible()
+    choices = env.actions()
     return choices[rng.integers(len(choices))]
 
 

@@ -454,7 +454,7 @@ def test_equal_outcomes_are_told_apart_by_what_turns_found_out(desk: Desk):
 
 
 def test_the_first_stage_gives_the_first_attempt_no_reward_and_the_second_the_bonus(desk: Desk):
-    """Attempts 0 -> 1 and 1 -> 0: A = (0, r2) with KL (.1, .01); then (r1, r2 + 10 (r2 - r1)) with KL .01 on both."""
+    """Attempts 0 -> 1 and 1 -> 0: A = (0, r2) with KL (.1 + .01, .01); then (r1, r2 + 10 (r2 - r1)) with KL .01 on both."""
     batch = played([(1, 1, False, 0.0), (1, 1, False, 1.0)], [(1, 1, False, 1.0), (1, 1, False, 0.0)])
     _, (first, second) = desk.steps(dialogue.self_correcting(1, **SHAPE), batch, batch)
 
@@ -462,7 +462,7 @@ def test_the_first_stage_gives_the_first_attempt_no_reward_and_the_second_the_bo
         return by_token(given, lambda one: one.data["kl"]["coefficient"], 4)
 
     assert advantages(first, 4).tolist() == [0, 1, 0, 0] and advantages(second, 4).tolist() == [0, 11, 1, -10]
-    assert held(first) == pytest.approx([0.1, 0.01, 0.1, 0.01]) and held(second) == pytest.approx([0.01] * 4)
+    assert held(first) == pytest.approx([0.11, 0.01, 0.11, 0.01]) and held(second) == pytest.approx([0.01] * 4)
 
 
 # ARPO

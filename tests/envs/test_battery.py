@@ -62,7 +62,8 @@ def play(env: Environment, player: str, seed: int, **reset) -> list:
     rng = players_rng(seed)
     record: list = [env.reset(seed=seed, **reset)]
     for _ in range(LIMIT):
-        action = env.players[player](env, rng)
+        action, named = env.players[player](env, rng), env.actions()
+        assert named is None or action in named
         record.append((action, *env.step(action)))
         if record[-1][3] or record[-1][4]:
             return record

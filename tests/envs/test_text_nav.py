@@ -231,7 +231,7 @@ def test_eating_the_stale_food_is_the_end_and_other_food_is_not():
     env = text_nav()
     env.reset(options={"room": "living room"})
     env.step("take fresh food from table")
-    assert env.step("eat fresh food")[1:3] == (0.0, False) and "eat fresh food" not in env.admissible()
+    assert env.step("eat fresh food")[1:3] == (0.0, False) and "eat fresh food" not in env.actions()
     env.step("take stale food from table")
     *_, reward, terminated, truncated, info = env.step("eat stale food")
     assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, False)
@@ -270,7 +270,7 @@ def test_what_is_told_of_things_is_true():
     for seed in range(40):
         env.reset(seed=seed)
         for _ in range(14):
-            command = dice.choice([c for c in env.admissible() if "stale" not in c])
+            command = dice.choice([c for c in env.actions() if "stale" not in c])
             env.step(command)
             state = env.state
             first, _, load, listed = paragraphs(env.fork().step("look")[0])
@@ -335,7 +335,7 @@ def test_the_data_policy_knows_half_of_the_rooms():
         env.reset(seed=0, options={"room": room})
         rng = np.random.default_rng(0)
         knows = {name: len({w(env, rng) for _ in range(60)}) == 1 for name, w in (("far", far), ("near", near))}
-        single = len(env.admissible()) == 1
+        single = len(env.actions()) == 1
         assert knows == {
             "far": single or room in ("office", "bathroom", "garden", "backyard"),
             "near": single or (room in SHELF and room != "office"),

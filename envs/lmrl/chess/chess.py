@@ -109,6 +109,9 @@ class Chess(Rewindable):
         self._replies: tuple[int, ...] = ()  # more than `_answered` only while a fork repeats them
         self._rewind()
 
+    def actions(self) -> tuple[str, ...]:
+        return tuple(map(spelled, rules.moves(self.state)))
+
     def _drawn(self, options: dict[str, Any]) -> str:
         """The FEN where the episode starts."""
         return rules.check(options["fen"]) if "fen" in options else rules.START

@@ -4,22 +4,30 @@ import asyncio
 import copy
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import letters  # noqa: F401
 import numpy as np
 import pytest
-from hand_made import ScriptedEngine
+from hand_made import ScriptedEngine, minute_policy
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import small_run
 
 from agentrl_jax.algorithms.contexts.instructed import Evolution, Instructed
 from agentrl_jax.algorithms.contexts.population import Member, Population
 from agentrl_jax.algorithms.contexts.proposers import FromList, Reflecting
 from agentrl_jax.algorithms.experience_replay import LowReward
+from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.context import FullHistory
 from agentrl_jax.deadlines import Deadlines
 from agentrl_jax.errors import UserError
+from agentrl_jax.evaluation import play_all, strategy_of
+from agentrl_jax.experiment import Rollouts
+from agentrl_jax.learner import TrainState
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.runtime import Runtime
@@ -148,6 +156,27 @@ def test_a_group_plays_under_one_instruction_and_the_better_is_drawn_more():
             assert bytes(t.calls[0].prompt.tolist()).decode().startswith(text + "\n") and t.total_reward == (3.0 if number else 0.0)
     assert [m.mean for m in strategy.population.members] == [0.0, 3.0]
     assert all(numbers == {1} for step in trained(strategy, 3, first=6) for numbers in played_under(step))
+
+
+def test_what_was_trained_is_judged_under_the_instruction_that_earned_most(tmp_path: Path):
+    """Also where it starts from the folder of a run that has ended."""
+    strategy = Instructed(Population(["be right", "be wrong", "unused"], 0.1), group_size=2)
+    for number, total in ((0, 2.0), (1, 3.0)):
+        strategy.population.earned(number, total, 2)
+    experiment = small_run(Rollouts(1, strategy))
+    keeper = Keeper(tmp_path / "checkpoints" / "rl")
+    feed = {"strategy": json.loads(json.dumps(states(strategy)))}
+    state = TrainState(step=jnp.int32(1), params={"a": jnp.zeros(1)}, opt_state=(jnp.zeros(1),), key=jax.random.key(0))
+    keeper.save(1, state, {"feed": feed})
+    keeper.close()
+    agent = Agent("policy", RENDERER, FullHistory(), Sampling(budget=8))
+    fresh = small_run(Rollouts(1, Instructed(Population(["be right", "be wrong", "unused"], 0.1), group_size=2)))
+    with Runtime({"policy": Obedient(RENDERER, "")}, {"policy": agent}, InProcess()) as runtime:
+        how = strategy_of(fresh, tmp_path, "rl", runtime, minute_policy(), None)
+        played = play_all(runtime, experiment.environment, 3, 5, how=how)
+    assert {turn.info["instruction"] for t in played for turn in t.turns} == {1} and [t.sample for t in played] == [0] * 3
+    assert strategy.population.living == [0, 1, 2]
+    assert Population(["a", "b"], 1.0).best() == 0  # none was played
 
 
 def test_new_instructions_enter_only_after_they_were_verified():

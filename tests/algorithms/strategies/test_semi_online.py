@@ -35,7 +35,7 @@ class Saying:
         self.left, self.prompts = list(texts), []
 
     def submit(self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Any = ()) -> "Future[Call]":
-        self.prompts.append(RENDERER._codec.text(tuple(ids.tolist())))
+        self.prompts.append(RENDERER.codec.text(tuple(ids.tolist())))
         future: Future[Call] = Future()
         action = RENDERER.action_ids(assistant(self.left.pop(0)))[: sampling.budget]
         future.set_result(dataclasses.replace(make_call(ids, action), sampling=sampling, key=key, parent=parent))

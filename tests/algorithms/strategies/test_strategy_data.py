@@ -5,11 +5,13 @@ import json
 
 import pytest
 
+from agentrl_jax.algorithms.ranking import advantage
 from agentrl_jax.algorithms.strategies.adaptive import Adaptive
 from agentrl_jax.algorithms.strategies.branching import Branching
 from agentrl_jax.algorithms.strategies.early import Early, OnTurn, StepBudget
 from agentrl_jax.algorithms.strategies.guided import Guided
 from agentrl_jax.algorithms.strategies.pairs import Pairs
+from agentrl_jax.algorithms.strategies.ranked import Ranked
 from agentrl_jax.algorithms.strategies.reroll import Reroll, Spread
 from agentrl_jax.algorithms.strategies.semi_online import SemiOnline, Thought
 from agentrl_jax.algorithms.strategies.two_attempts import TwoAttempts
@@ -20,6 +22,7 @@ from agentrl_jax.runtime import Strategy
 STRATEGIES = (
     Branching(128), Branching(128, 8, Split(), Penalised(), beam=3), Adaptive(slack=1.5), Reroll(Pairs(), Spread(0.1)), Guided(judge=None),
     Early(Reroll(Branching(9)), (StepBudget(), OnTurn())), SemiOnline(marker=">", thought=Thought("writer")), TwoAttempts(),
+    Ranked(advantage, 0.0),
 )  # fmt: skip
 CONFIGS = {
     "lookup_arpo": ("method", "hard", "base"), "lookup_aepo": ("method", "base"), "keydoor_active_vln": ("method", "base"),

@@ -11,6 +11,7 @@ from stages import AGENT, BRITTLE, KEY, Whimsical, chain, collected, runtime_on,
 from test_semi_online import Saying
 
 from agentrl_jax.algorithms.aggregation import turn_mean
+from agentrl_jax.algorithms.masks import Sources
 from agentrl_jax.algorithms.methods.dialogue import epo_strategic
 from agentrl_jax.algorithms.rewards import OnlyTurn, Progress
 from agentrl_jax.algorithms.strategies.guided import Guided
@@ -52,6 +53,26 @@ def test_in_a_world_of_two_attempts_with_these_words_they_are_independent_episod
     for one, two in zip(other.trajectories, collected(strategy, Whimsical(("0", "1", "2")), TWO).trajectories):
         assert [turn.reward for turn in one.turns] == [turn.reward for turn in two.turns]
         assert [c.prompt.tolist() for c in one.calls] == [c.prompt.tolist() for c in two.calls]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_first_attempts_of_the_base_model_are_corrected_and_not_trained(share: float):
+    strategy = TwoAttempts(16, base="base", share=share)
+    with runtime_on(Whimsical(("1", "2"))) as runtime:
+        runtime.add("base", dataclasses.replace(AGENT, name="base", engine="base", trainable=False), Whimsical(("7",)))
+        (group,) = runtime.collect(strategy, [TWO], KEY)
+    first, second = ([t.turns[i] for t in group.trajectories] for i in (0, 1))
+    lent = [turn.action.text == "7" for turn in first]
+    assert [turn.calls[0].source == "patch" for turn in first] == lent and all(turn.calls[0].source == "sampled" for turn in second)
+    assert all(turn.action.text in "12" for turn in second) and (sum(lent) == 16 * share if share != 0.5 else 3 < sum(lent) < 13)
+    trained = Sources()(evidence_of([group]))
+    assert trained.tolist() == [kept for borrowed in lent for kept in (*[not borrowed] * 2, True, True)]
+    plain = collected(TwoAttempts(16), Whimsical(("1", "2")), TWO)
+    assert share or same(group, plain)
+    for mine, theirs, borrowed in zip(group.trajectories, plain.trajectories, lent):
+        assert borrowed or mine.messages == theirs.messages
+    with pytest.raises(UserError, match="needs a base"):
+        TwoAttempts(share=0.1)
 
 
 def test_limits_and_faults_in_the_second_attempt(tmp_path: Path):

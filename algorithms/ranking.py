@@ -1,0 +1,167 @@
+"""Ranking given actions instead of writing one: how LMRL-Gym evaluates its mazes (arXiv 2311.18232)."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array
+
+from agentrl_jax.algorithms.token_values import TrainedValues, Valued
+from agentrl_jax.batch import Batch, Layout
+from agentrl_jax.errors import UserError
+from agentrl_jax.keys import seed_of
+from agentrl_jax.learner import likelihoods
+from agentrl_jax.local_engine import EngineConfig
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rendering import Ids
+from agentrl_jax.rows import Row
+from agentrl_jax.sharding import automatic, batch_sharding, weight_shardings
+from agentrl_jax.shares import brought
+from agentrl_jax.trajectories import Call, Key, Sampling
+
+OfTokens = Callable[[Params, Batch], Array]  # a number for each token given all before it, [B, T]
+Score = Callable[[Any], OfTokens]  # of a policy; an action's score is the sum over its tokens
+
+
+def likelihood(policy: Policy) -> OfTokens:
+    """log pi(token): what behaviour cloning ranks by."""
+    read = likelihoods(policy)
+    return lambda params, batch: read(params, batch, None)[0][0]
+
+
+def advantage(policy: Policy) -> OfTokens:
+    """min_k Qbar_k(token) - V: ILQL's."""
+    read = _values(policy).read
+
+    def of_tokens(params: Params, batch: Batch) -> Array:
+        v, _, q, *_ = read(params, batch, None)[0]
+        return q - v
+
+    return of_tokens
+
+
+def action_value(policy: Policy) -> OfTokens:
+    """min_k Qbar_k(token): that of Monte-Carlo returns, which train no V."""
+    read = _values(policy).read
+    return lambda params, batch: read(params, batch, None)[0][2]
+
+
+def _values(policy: Policy) -> TrainedValues:
+    if not isinstance(policy, Valued):
+        raise UserError(f"{type(policy).__name__} has no values to rank by: make the policy a SteeredConfig, or rank by likelihood")
+    return TrainedValues(policy)
+
+
+def decided(actions: Sequence[Ids], scores: np.ndarray, temperature: float, rng: np.random.Generator) -> tuple[int, np.ndarray]:
+    """The best action, of equals the first; above temperature 0 one drawn by softmax(scores / temperature). And its tokens' log-probs.
+
+    These add up to the action's: a token's is that of going on with it, given all actions that agree with it so far.
+    """
+    if temperature:
+        p = scipy.special.softmax(scores / temperature)
+        chosen = int(rng.choice(len(p), p=p))
+    else:
+        chosen = int(np.argmax(scores))
+        p = np.eye(len(scores))[chosen]
+    action = actions[chosen]
+    agree = [sum(p[i] for i, other in enumerate(actions) if np.array_equal(other[:n], action[:n])) for n in range(len(action) + 1)]
+    return chosen, np.diff(np.log(agree)).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A prompt, and the actions of which one will follow it."""
+
+    prompt: Ids
+    actions: Sequence[Ids]
+    sampling: Sampling
+    key: Key
+    parent: Call | None
+    future: "Future[Call]" = field(default_factory=Future)
+
+    @property
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        """Prompt and action of each."""
+        return [(self.prompt.tobytes(), action.tobytes()) for action in self.actions]
+
+    def call(self, scores: np.ndarray, version: int) -> Call:
+        chosen, logp = decided(self.actions, scores, self.sampling.temperature, np.random.default_rng(seed_of(*self.key)))
+        versions = np.full(len(logp), version, np.int32)
+        return Call(self.prompt, self.actions[chosen], logp, versions, self.sampling, "stop", "ranked", self.key, parent=self.parent)
+
+
+class Ranker:
+    """Scores actions on an engine's devices, with weights of its own: one program over rows of a prompt and an action.
+
+    Whoever asks while it is at work is answered together; a row that several ask for is scored once.
+    """
+
+    def __init__(self, score: Score, policy: Policy, engine: EngineConfig, params: Params, version: int = 0) -> None:
+        self._mesh, self._axes, self._rows, self._length = automatic(engine.devices()), policy.axes(), engine.rows, engine.positions
+        of_tokens = score(policy)
+        self._program = jax.jit(lambda params, batch: jnp.sum(jnp.where(batch.action_mask, of_tokens(params, batch), 0.0), axis=1))
+        self._copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))  # the learner's next step deletes its own
+        self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "ranker")
+        self._waiting: list[Choice] = []
+        self.hold(params, version)
+        self.scores([(bytes(4), bytes(4))], self._weights[0])  # compiled now, and not while somebody waits
+
+    def hold(self, params: Params, version: int) -> None:
+        """Copy new weights."""
+        where = weight_shardings(self._mesh, self._axes, params)
+        self._weights = self._copy(jax.tree.map(lambda x, sharding: jax.device_put(brought(x), sharding), params, where)), version
+
+    def choose(self, choice: Choice) -> "Future[Call]":
+        """The call, once it is decided."""
+        with self._lock:
+            self._waiting.append(choice)
+        self._thread.submit(self._answer)
+        return choice.future
+
+    def scores(self, rows: Sequence[tuple[bytes, bytes]], params: Params) -> np.ndarray:
+        """The score of each (prompt, action), int32 as bytes, float64. Raises UserError where one is too long."""
+        longest = max(len(prompt) + len(action) for prompt, action in rows) // np.dtype(np.int32).itemsize
+        if longest > self._length:
+            raise UserError(f"a prompt with an action has {longest} tokens, the engine holds {self._length}: raise config.engine.positions")
+        parts = [rows[i : i + self._rows] for i in range(0, len(rows), self._rows)]
+        with jax.set_mesh(self._mesh):
+            found = [self._program(params, jax.device_put(self._batch(part), batch_sharding(self._mesh))) for part in parts]
+        return np.concatenate([np.asarray(x, np.float64)[: len(part)] for x, part in zip(found, parts)])
+
+    def _batch(self, rows: Sequence[tuple[bytes, bytes]]) -> Batch:
+        """One row a bin, so that its neighbours cannot matter."""
+        none = np.zeros(self._rows, np.int64)
+        layout = Layout([_row(*row) for row in rows], self._length, self._rows, np.arange(self._rows), none, none)
+        return layout.batch(np.zeros((self._rows, self._length), np.float32))
+
+    def _answer(self) -> None:
+        """All choices that wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        waiting = [choice for choice in waiting if choice.future.set_running_or_notify_cancel()]
+        if not waiting:
+            return
+        try:
+            params, version = self._weights
+            rows = list(dict.fromkeys(row for choice in waiting for row in choice.rows))
+            scores = dict(zip(rows, self.scores(rows, params)))
+            for choice in waiting:
+                choice.future.set_result(choice.call(np.array([scores[row] for row in choice.rows]), version))
+        except Exception as error:
+            for choice in waiting:
+                if not choice.future.done():
+                    choice.future.set_exception(error)
+
+
+def _row(prompt: bytes, action: bytes) -> Row:
+    tokens = np.frombuffer(prompt + action, np.int32)
+    n, written = len(tokens), np.arange(len(tokens)) >= len(prompt) // tokens.itemsize
+    return Row(
+        tokens, written, np.zeros(n, np.float32), np.full(n, -1, np.int32), np.ones(n, np.float32), np.where(written, 0, -1)
+    )  # fmt: skip
