@@ -121,6 +121,23 @@ def step_surrogate(
     return jnp.where(mask, ratio_surrogate(ratio, advantage, clip_low=clip_low, clip_high=clip_high, dual=dual), 0.0)
 
 
+def relative_regression(moved: Float[Array, "*shape"], gap: Float[Array, "*shape"], *, eta: float) -> Float[Array, "*shape"]:
+    """(d - eta (r - r'))^2: of two replies y, y' to one prompt d = ln pi(y)/pi_t(y) - ln pi(y')/pi_t(y') is `moved`, r - r' the `gap`.
+
+    REBEL (arXiv 2404.16767), and at a turn of a dialogue that is played to its end REFUEL (arXiv 2410.04612). Its minimiser over all
+    pairs has d = eta (Q - Q').
+    """
+    return (moved - eta * gap) ** 2
+
+
+def direct_preference(moved: Float[Array, "*shape"], gap: Float[Array, "*shape"], *, beta: float) -> Float[Array, "*shape"]:
+    """DPO: -log sigmoid(beta d), d as in `relative_regression` and with the preferred reply first (arXiv 2305.18290).
+
+    Preferred is what earned more, gap > 0; where neither did the loss is log 2 and has no gradient.
+    """
+    return -jax.nn.log_sigmoid(beta * jnp.sign(gap) * moved)
+
+
 def kl_k1(logp: Float[Array, "*shape"], ref_logp: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """d = logp - ref_logp: unbiased for KL(policy || reference) on the policy's samples, may be negative."""
     return logp - ref_logp

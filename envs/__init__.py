@@ -24,6 +24,7 @@ ENVIRONMENTS = {
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
+    "agentrl/Advice-v0": ("agentrl_jax.envs.dialogue.advice:Advice", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

@@ -1,0 +1,1 @@
+"""Dialogues with a simulated user, whose worth can be computed exactly."""
