@@ -35,8 +35,8 @@ class TrainState:
 
 # (what was read [B, T] each, what the algorithm wraps the batch in) -> (loss per token, metrics per token)
 TokenLoss = Callable[..., tuple[Array, dict[str, Array]]]
-# (params, batch, key of dropout) -> (arrays [B, T], the forward pass's own losses)
-Read = Callable[[Params, Batch, Any], tuple[tuple[Array, ...], Array | None]]
+# (params, the `Batch` or what goes on from one, key of dropout) -> (arrays [B, T], the forward pass's own losses)
+Read = Callable[[Params, Any, Any], tuple[tuple[Array, ...], Array | None]]
 
 
 @runtime_checkable

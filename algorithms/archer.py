@@ -147,7 +147,8 @@ class Archer:
             actor, found = self._acted(actor, values, runtime, rng, (self._seed, ACTING + step, i))
             if not c.on_data:  # the next utterances are the moved policy's; who follows published weights hears of the iteration's last
                 runtime.engines[who.engine].publish(actor.params, runtime.versions.get(who.engine, 0))
-            metrics["device"] += found["device"]
+            baseline = [{f"baseline/{name}": one[name] for name in ("value", "value_loss")} for one in found.get("critic", [])]
+            metrics["device"] += [one | beside for one, beside in zip(found["device"], baseline or [{}] * len(found["device"]))]
             metrics |= {name: value for name, value in found.items() if name.startswith("advantage/")}
         if self._chooser is not None:
             self._chooser.take_up(values.params["target"])
@@ -185,7 +186,7 @@ class Archer:
         """What the policy says now in these states."""
         agent = UNRANKED if self._chooser is not None else self._config.agent
         prompts = [t.state.ids for t in drawn]
-        return [call for (call,) in runtime.sample(agent, prompts, 1, (*key, runtime.hosts.index))]
+        return [call for (call,) in runtime.run(runtime.sample(agent, prompts, 1, (*key, runtime.hosts.index)))]
 
 
 class Chooser:

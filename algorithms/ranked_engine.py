@@ -17,7 +17,7 @@ Choose = Callable[[Sequence[Sequence[Call]]], Sequence[int]]
 
 
 class RankedEngine:
-    """Implements `Engine` around another, which goes on drawing for whoever asks it. A thread of its own chooses, for many prompts at once."""
+    """Implements `Engine` around another. A thread of its own chooses, for many prompts at once."""
 
     def __init__(self, engine: Engine, choices: int, choose: Choose, at_once: int) -> None:
         """`choose` is given at most `at_once` calls."""

@@ -1,7 +1,7 @@
 """Turns as transitions for critics of whole utterances, and the bounded replay that they are drawn from (ArCHer, arXiv 2402.19446)."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from agentrl_jax.algorithms.returns import reward_to_go
 from agentrl_jax.errors import UserError
 from agentrl_jax.speaking import Agent
-from agentrl_jax.trajectories import Call, Trajectory
+from agentrl_jax.trajectories import Trajectory
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,4 @@ class TurnReplay:
         table = [Said(np.asarray(ids, np.int32), text) for text, ids in state["texts"]]
         self._kept.clear()
         for before, utterance, after, reward, terminated, truncated, to_go, temperature in state["kept"]:
-            self._kept.append(
-                Transition(table[before], table[utterance], reward, table[after], terminated, truncated, to_go, temperature)
-            )
+            self._kept.append(Transition(table[before], table[utterance], reward, table[after], terminated, truncated, to_go, temperature))

@@ -84,9 +84,10 @@ def expectile(value: Float[Array, "*shape"], target: Float[Array, "*shape"], *, 
 def bootstrapped(read: Read, outcome: Outcome, gamma: float) -> Float[Array, "k *B"]:
     """r + gamma (1 - done) Vbar_k(s'): each copy its own, not the least."""
     goes_on = jnp.broadcast_to(outcome.goes_on, read.following.shape)
-    return outcome.reward[None] + gamma * jnp.where(goes_on, read.following, 0.0)
+    return jnp.asarray(outcome.reward)[None] + gamma * jnp.where(goes_on, read.following, 0.0)
 
 
+@runtime_checkable
 class Goal(Protocol):
     """The losses of each Q_k and each V_k."""
 

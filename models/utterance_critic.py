@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from agentrl_jax.models.encoder import EncoderConfig, Pool, first_token
 from agentrl_jax.models.heads import Copies, HeadConfig
+from agentrl_jax.models.reading import last_positions
 from agentrl_jax.models.roberta import describe_encoder, load_encoder
 from agentrl_jax.models.tokenizers import FolderTokenizer
-from agentrl_jax.models.reading import last_positions
 from agentrl_jax.policy import Encoder, Inputs, Params, Policy
 from agentrl_jax.record import AnyArray
 

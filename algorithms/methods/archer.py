@@ -14,7 +14,7 @@ from agentrl_jax.algorithms.critics import CriticConfig, HeadMaker
 from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
 from agentrl_jax.algorithms.surrogates import PPO, reinforce
 from agentrl_jax.algorithms.utterance_learner import CriticMaker, EncoderMaker, ValuesConfig
-from agentrl_jax.algorithms.utterance_values import OnData, Returns, Sampled
+from agentrl_jax.algorithms.utterance_values import OnData, Returns
 from agentrl_jax.optimizer import AdamWConfig
 
 
