@@ -195,6 +195,7 @@ class Chooser:
     def __init__(self, values: UtteranceValues, target: Params, agent: Agent) -> None:
         self._values, self._agent = values, agent
         self.take_up(target)
+        values.warm_up_worth(self._target)
 
     def take_up(self, target: Params) -> None:
         """Judge by these weights from now on."""

@@ -21,6 +21,9 @@ class Said:
     text: str
 
 
+NOTHING = Said(np.zeros(0, np.int32), "")
+
+
 @dataclass(frozen=True, eq=False)
 class Transition:
     """One turn. `terminated` is the world's end, `truncated` a cut: what would have come after that is unknown."""
@@ -28,7 +31,7 @@ class Transition:
     state: Said  # all that the policy was shown before it
     utterance: Said
     reward: float
-    following: Said  # the state after it
+    following: Said  # the state after it; nothing where the world has ended
     terminated: bool
     truncated: bool
     to_go: float  # discounted rewards of the turn and all after it
@@ -50,8 +53,8 @@ def transitions_of(trajectory: Trajectory, agent: Agent, gamma: float) -> list[T
         raise UserError("a turn without a call cannot be replayed: give demonstrations their calls")
     calls = [turn.calls[-1] for turn in turns]
     states = [said(call.prompt, agent) for call in calls]
-    if turns:
-        states.append(said(agent.renderer.render(list(agent.context.view(trajectory.opening, turns))).ids, agent))
+    over = not turns or turns[-1].terminated
+    states.append(NOTHING if over else said(agent.renderer.render(list(agent.context.view(trajectory.opening, turns))).ids, agent))
     to_go = reward_to_go(np.array([turn.reward for turn in turns]), np.zeros(len(turns), np.int64), gamma)
     return [
         Transition(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,13 +92,10 @@ class UtteranceValues:
         c, (heads, encoder) = self._config, jax.random.split(key)
         own = {**self._critic.init(heads), "encoder": c.encoder.start(self._encoder, params, encoder, self._mesh)}
         state = self._learner.init(key, self.twins.around(own))
-        none = np.arange(0)
-        blank = column([], none, self.rows)
-        for lengths in itertools.product(c.states, c.utterances):
-            states, utterances = (padded([], length, self.rows, none) for length in lengths)
-            pairs = Pairs(**vars(counted(blank)), states=states, utterances=utterances)
-            exchanges = Exchanges(**vars(pairs), following=states, judged=utterances)
-            self._learner.warm_up(state, CriticBatch(batch=exchanges, outcome=Outcome(reward=blank, goes_on=blank > 0, to_go=blank)))
+        for pairs in self._blank():
+            exchanges = Exchanges(**vars(pairs), following=pairs.states, judged=pairs.utterances)
+            outcome = Outcome(reward=pairs.weight, goes_on=pairs.action_mask, to_go=pairs.weight)
+            self._learner.warm_up(state, CriticBatch(batch=exchanges, outcome=outcome))
             self._judge.score(state.params, pairs)
         return state
 
@@ -132,6 +129,11 @@ class UtteranceValues:
         found = [self._judge.score(state.params, part)[0] for part in pairs]  # all are dispatched before the first is waited for
         return np.concatenate([self._judge.share.take(x) for x in found])[seats, 0]
 
+    def warm_up_worth(self, target: Params) -> None:
+        """Compile what `worth` will need for any lengths."""
+        for pairs in self._blank():
+            self._worth(target, pairs)
+
     def worth(self, target: Params, states: Sequence[Said], utterances: Sequence[Said]) -> np.ndarray:
         """min_k Qbar_k(s, a) of at most `rows` pairs under a copy of the target, computed where that is, float32 [n]."""
         seats, ids = np.arange(len(states)), []
@@ -140,6 +142,13 @@ class UtteranceValues:
             ids.append(padded(rows, min(one for one in lengths if one >= max(map(len, rows), default=0)), self.rows, seats))
         pairs = Pairs(**vars(counted(column(np.ones(len(seats)), seats, self.rows))), states=ids[0], utterances=ids[1])
         return np.asarray(self._worth(target, pairs))[seats, 0]
+
+    def _blank(self) -> Iterator[Pairs]:
+        """A microbatch without any pair, of each shape that there is."""
+        c, nobody = self._config, np.arange(0)
+        for lengths in itertools.product(c.states, c.utterances):
+            states, utterances = (padded([], length, self.rows, nobody) for length in lengths)
+            yield Pairs(**vars(counted(column([], nobody, self.rows))), states=states, utterances=utterances)
 
     def _seats(self, count: int, hosts: Hosts) -> tuple[np.ndarray, int]:
         """The rows of this process's texts among those of its team, and how many rows every team has: whole microbatches."""

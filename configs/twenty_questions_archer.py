@@ -1,8 +1,8 @@
 """ArCHer (arXiv 2402.19446) on its ten words of Twenty Questions, at a size for a CPU: critics of questions, a policy of their tokens.
 
 Published: GPT-2, a RoBERTa-base critic, 128 episodes and 50 critic and 3 actor steps of 256 an iteration, 10 iterations of warm-up,
-replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 20 critic and 3 actor steps of 64, 3 of warm-up, 120 thousand weights in
-all, and rates to match.
+replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 20 critic steps of 32 and 3 actor steps of 64, 3 iterations of warm-up,
+120 thousand weights in all, and rates to match.
 
 Variants: `:shared` (the critic's encoder starts as the policy's trunk), `:clipped` (PPO's clip as the low level, 2 steps on the same
 questions), `:baseline` (of tokens), `:monte_carlo` (critics of returns), `:chai` (a frozen policy's best question of 5), `:offline` (IQL
@@ -38,7 +38,7 @@ def question_tokens(texts: Sequence[str]) -> Any:
 
 def get_config(variant: str = "method") -> Experiment:
     heads = UtteranceCriticConfig(head=HeadConfig(layers=2, hidden=64, scale=1.0, bias=-6.0))
-    shape: dict[str, Any] = {"batch": 64, "microbatch": 64, "states": (128,), "utterances": (16,), "optimizer": AdamWConfig(1e-3)}
+    shape: dict[str, Any] = {"batch": 32, "microbatch": 32, "states": (128,), "utterances": (16,), "optimizer": AdamWConfig(1e-3)}
     low: dict[str, Any] = {"optimizer": AdamWConfig(5e-4), "bin_length": GAME.longest, "microbatch": 16}
     loop: dict[str, Any] = {"critic_steps": 20, "batch": 64, "warmup": 3, "capacity": 10_000}
     own = heads, OwnEncoder(ENCODER, question_tokens)

@@ -31,6 +31,7 @@ def test_a_transition_is_what_was_shown_said_earned_and_shown_next():
     assert one.utterance.ids[-1] == ord("\n")  # the policy's ids have the end
     assert one.following is two.state and two.state.text == "Questions:\nA dog?\nNo."
     assert not (one.terminated or one.truncated or two.truncated) and two.terminated and two.temperature == 0.5
+    assert two.following.text == "" and len(two.following.ids) == 0
     (cut,) = transitions_of(make_trajectory(make_turn([first], 1.0)), AGENT, gamma=0.5)
     assert cut.truncated and not cut.terminated and "o" in cut.following.text
 
