@@ -47,6 +47,11 @@ def reader(tokenizer: Any | None) -> Reader:
     return read
 
 
+def bucket(lengths: Sequence[int], longest: int) -> int:
+    """The least of the lengths that holds a text of so many tokens."""
+    return min(length for length in lengths if length >= longest)
+
+
 def padded(rows: Sequence[np.ndarray], length: int, count: int, seats: np.ndarray) -> Texts:
     """Row i at seat i of `count`, with padding after it; the other seats are empty."""
     tokens, mask = np.zeros((count, length), np.int32), np.zeros((count, length), bool)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from agentrl_jax.algorithms.texts import Texts, padded, reader
+from agentrl_jax.algorithms.texts import Texts, bucket, padded, reader
 from agentrl_jax.algorithms.turn_replay import Said, Transition
 from agentrl_jax.algorithms.utterance_values import Critic, CriticBatch, Exchanges, Goal, Outcome, Pairs, Sampled, Twins, utterance_loss
 from agentrl_jax.batch import Batch, split
@@ -139,7 +139,7 @@ class UtteranceValues:
         seats, ids = np.arange(len(states)), []
         for texts, lengths in ((states, self._config.states), (utterances, self._config.utterances)):
             rows = self._read(texts, max(lengths))
-            ids.append(padded(rows, min(one for one in lengths if one >= max(map(len, rows), default=0)), self.rows, seats))
+            ids.append(padded(rows, bucket(lengths, max(map(len, rows), default=0)), self.rows, seats))
         pairs = Pairs(**vars(counted(column(np.ones(len(seats)), seats, self.rows))), states=ids[0], utterances=ids[1])
         return np.asarray(self._worth(target, pairs))[seats, 0]
 
@@ -165,8 +165,7 @@ class UtteranceValues:
         most = np.max(hosts.gather("the longest texts", longest), axis=0).tolist()
         found = []
         for kind, some, length in zip(ids, lengths, most):
-            width = min(one for one in some if one >= length)
-            found += [padded(texts, width, rows, seats) for texts in kind]
+            found += [padded(texts, bucket(some, length), rows, seats) for texts in kind]
         return found
 
 
