@@ -62,7 +62,7 @@ class Markov:
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """An encoder without weights: which token a text's `place` is (-1: the last)."""
+    """An encoder without weights, for a critic that reads the tokens itself."""
 
     def build(self, policy: Any) -> "Cells":
         return self

@@ -89,6 +89,22 @@ def test_on_a_chain_values_are_those_of_bellmans_equations(goal: Goal, cut_is_en
             assert params["v"][k, [1, 2, 5, 6]] == pytest.approx(expected, abs=1e-3)
 
 
+def test_on_a_two_turn_bandit_v_is_the_mean_of_q_under_the_policy():
+    """In state 1 A leads to 2 and B to 5, where they earn 1 and 0, -1 and 2; the policy says A in a quarter of all cases."""
+    second = [turn(s, a, r, 0, "terminated") for s, a, r in ((2, 3, 1.0), (2, 4, 0.0), (5, 3, -1.0), (5, 4, 2.0))]
+    data = [turn(1, 3, 0.0, 2), turn(1, 4, 0.0, 5), *second]
+    exchanges = [(t, text(a, 10)) for t in data for a in (3, 4, 4, 4)]
+    values, state = built(goal=Sampled(0.9), batch=24, microbatch=24, optimizer=Descent(2.0), polyak=0.5)
+    for _ in range(60):
+        state, _ = values.update(state, [t for t, _ in exchanges], [a for _, a in exchanges], Hosts())
+    params = jax.tree.map(np.asarray, state.params["critic"])
+    v2, v5 = 0.25, -0.25 + 0.75 * 2.0
+    for q, v in zip(params["q"], params["v"]):
+        assert q[[2, 2, 5, 5], [3, 4, 3, 4]] == pytest.approx([1.0, 0.0, -1.0, 2.0], abs=1e-3)
+        assert q[1, [3, 4]] == pytest.approx([0.9 * v2, 0.9 * v5], abs=1e-3)
+        assert v[[1, 2, 5]] == pytest.approx([0.9 * (0.25 * v2 + 0.75 * v5), v2, v5], abs=1e-3)
+
+
 def test_the_target_follows_the_critic_and_is_not_trained_itself():
     values, state = built(polyak=0.25, optimizer=Descent(0.1))
     state = other_target(state)
