@@ -39,6 +39,14 @@ def as_it_is(advantage: np.ndarray) -> np.ndarray:
     return advantage
 
 
+def centred(advantage: np.ndarray) -> np.ndarray:
+    """A less the mean of a process's share: while a small critic's V is behind its Q, the rest is about the states and not what was said.
+
+    Not the paper's, which takes A as it is.
+    """
+    return advantage - advantage.mean() if len(advantage) else advantage
+
+
 @dataclass
 class Exponential:
     """AWR: exp(`inverse_temperature` A), at most `most`."""

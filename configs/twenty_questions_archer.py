@@ -15,6 +15,7 @@ agentrl-train --config=configs/twenty_questions_archer.py[:shared|clipped|baseli
 
 from typing import Any
 
+from agentrl_jax.algorithms.archer import centred
 from agentrl_jax.algorithms.methods import archer, critics, lmrl
 from agentrl_jax.configs.small import HEAD, pick, rates, rollouts, small
 from agentrl_jax.configs.twenty_questions import GAME, question_tokens
@@ -30,9 +31,9 @@ ENCODER = EncoderConfig(layers=1, width=32, hidden=64, heads=2, positions=130, p
 
 def get_config(variant: str = "method") -> Experiment:
     heads = UtteranceCriticConfig(head=HeadConfig(layers=2, hidden=64, scale=1.0, bias=-9.0))
-    shape: dict[str, Any] = {"batch": 32, "microbatch": 32, "states": (128,), "utterances": (16,), "optimizer": AdamWConfig(2e-3)}
+    shape: dict[str, Any] = {"batch": 32, "microbatch": 32, "states": (128,), "utterances": (16,), "optimizer": AdamWConfig(1e-3)}
     low: dict[str, Any] = {"optimizer": AdamWConfig(1.5e-4), "bin_length": GAME.longest, "microbatch": 16}
-    loop: dict[str, Any] = {"critic_steps": 30, "batch": 64, "warmup": 4, "capacity": 10_000}
+    loop: dict[str, Any] = {"critic_steps": 30, "batch": 64, "warmup": 4, "capacity": 10_000, "weight": centred}
     own = heads, OwnEncoder(ENCODER, question_tokens)
     values, actor = archer.values(*own, **shape), archer.actor(**low)
     algorithm = pick(
@@ -49,6 +50,6 @@ def get_config(variant: str = "method") -> Experiment:
     )  # fmt: skip
     source = Demonstrations(batch=64) if variant == "offline" else rollouts(tasks=64, group_size=1)
     label = {"chai": "CHAI", "ppo": "PPO", "filtered": "filtered BC"}.get(variant, "ArCHer")
-    config = small(f"twenty-questions-{variant}", GAME, algorithm, source, steps=30, label=label)
+    config = small(f"twenty-questions-{variant}", GAME, algorithm, source, steps=16, label=label)
     config.tokenizer = BytePairs(384, all_bytes=False)
     return config

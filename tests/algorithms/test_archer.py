@@ -12,7 +12,7 @@ import pytest
 from hand_made import Averaging, counted_compilations, grown_groups, make_call, make_trajectory, make_turn, mesh_of, same_leaves
 from tables import END, TOKENS, Cells, Descent, Even, Markov, TableCritic, logp_of, runtime_of
 
-from agentrl_jax.algorithms.archer import Archer, ArcherConfig, Exponential
+from agentrl_jax.algorithms.archer import Archer, ArcherConfig, Exponential, centred
 from agentrl_jax.algorithms.auxiliary import Imitation
 from agentrl_jax.algorithms.critics import CriticConfig
 from agentrl_jax.algorithms.methods import archer
@@ -130,6 +130,7 @@ def test_offline_weights_are_exponential_and_imitation_stands_beside(even: Runti
         gradient[before] += np.eye(TOKENS)[token] - softmax(table[before])
     assert moved == pytest.approx(np.exp(0.5 * 2.25) * gradient, abs=1e-5)
     assert Exponential(2.0, most=5.0)(np.array([0.0, 9.0, -1.0])).tolist() == [1.0, 5.0, pytest.approx(np.exp(-2.0))]
+    assert centred(np.array([1.0, 2.0, 6.0])).tolist() == [-2.0, -1.0, 3.0] and centred(np.zeros(0)).shape == (0,)
     engine = even.engines["policy"]
     assert engine.prompts == 0  # type: ignore[attr-defined] # nothing is sampled offline
     beside = archer.actor(auxiliaries=(Imitation(0.3),), **SHAPE)
