@@ -43,7 +43,9 @@ def other_target(state: Any) -> Any:
 def test_the_loss_is_the_equations_in_numpy(goal: Goal):
     rng = np.random.default_rng(0)
     ends = ("", "terminated", "truncated")
-    data = [turn(*rng.integers(0, 9, 2), rng.normal(), int(rng.integers(9)), ends[i % 3], rng.normal()) for i in range(7)]
+    data = [
+        turn(s, a, rng.normal(), after, ends[i % 3], rng.normal()) for i, (s, a, after) in enumerate(rng.integers(0, 9, (7, 3)).tolist())
+    ]
     judged = [text(int(a), 10) for a in rng.integers(0, 9, 7)]
     values, state = built(goal=goal, batch=7, scale=2.0, microbatch=4, cut_is_end=False, optimizer=STILL)
     state = other_target(state)
@@ -154,6 +156,7 @@ def test_an_advantage_is_the_least_q_less_the_least_v_and_worth_the_targets_leas
 
 
 def test_what_cannot_be_is_refused():
-    for wrong in ({"polyak": 0.0}, {"scale": 0.0}, {"goal": Sampled(1.5)}, {"states": ()}, {"utterances": (0,)}, {"batch": 0}):
+    wrong: dict[str, Any] = {"polyak": 0.0, "scale": 0.0, "goal": Sampled(1.5), "states": (), "utterances": (0,), "batch": 0}
+    for name, value in wrong.items():
         with pytest.raises(UserError, match="values need"):
-            built(**wrong)
+            built(**{name: value})
