@@ -32,6 +32,15 @@ class Algorithm(Protocol):
 
 
 @runtime_checkable
+class Acting(Protocol):
+    """An algorithm that has a part in what the policy says, say by choosing among what it samples."""
+
+    def act(self, state: TrainState, runtime: Runtime) -> None:
+        """Told before a phase's first rollouts, at its start and wherever it goes on."""
+        ...
+
+
+@runtime_checkable
 class AlgorithmConfig(Protocol):
     """A dataclass of settings and slots that builds its algorithm."""
 

@@ -35,8 +35,8 @@ class TrainState:
 
 # (what was read [B, T] each, what the algorithm wraps the batch in) -> (loss per token, metrics per token)
 TokenLoss = Callable[..., tuple[Array, dict[str, Array]]]
-# (params, batch, key of dropout) -> (arrays [B, T], the forward pass's own losses)
-Read = Callable[[Params, Batch, Any], tuple[tuple[Array, ...], Array | None]]
+# (params, the `Batch` or what goes on from one, key of dropout) -> (arrays [B, T], the forward pass's own losses)
+Read = Callable[[Params, Any, Any], tuple[tuple[Array, ...], Array | None]]
 
 
 @runtime_checkable
@@ -216,18 +216,28 @@ class Learner:
         The forward pass's own losses (`Output.aux`) are added as their mean over the microbatches. Returns metrics on the
         device: `loss` (without them), `aux` where there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's own.
         """
-        share = np.float32(1 / len(microbatches))  # a number made by JAX would wait for what the device has to do
         with jax.set_mesh(self._mesh):
-            gradient = self._zeros(state.params)
-            if not self._metrics:
-                shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
-                self._metrics = tuple(shapes)
-            sums: dict[str, Any] = {name: np.float32(0) for name in self._metrics}
-            for i, microbatch in enumerate(microbatches):
-                key, rows = self._key(state.key, state.step, np.int32(i)), self.share.put(microbatch, microbatch.batch)
-                gradient, sums = self._accumulate(state.params, gradient, sums, rows, share, key)
+            gradient, sums = self._accumulated(state, microbatches)
             state, norm = self._apply(state, gradient)
         return state, {**sums, "gradient_norm": norm}
+
+    def warm_up(self, state: TrainState, microbatch: Any) -> None:
+        """Compile the gradient program for a microbatch of this shape; nothing is learned."""
+        with jax.set_mesh(self._mesh):
+            self._accumulated(state, [microbatch, microbatch])
+
+    def _accumulated(self, state: TrainState, microbatches: Sequence[Any]) -> tuple[Params, dict[str, Any]]:
+        """The gradient and the metrics of all microbatches together."""
+        share = np.float32(1 / len(microbatches))  # a number made by JAX would wait for what the device has to do
+        gradient = self._zeros(state.params)
+        if not self._metrics:
+            shapes = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, microbatches[0], share, state.key)[1]
+            self._metrics = tuple(shapes)
+        sums: dict[str, Any] = {name: np.float32(0) for name in self._metrics}
+        for i, microbatch in enumerate(microbatches):
+            key, rows = self._key(state.key, state.step, np.int32(i)), self.share.put(microbatch, microbatch.batch)
+            gradient, sums = self._accumulate(state.params, gradient, sums, rows, share, key)
+        return gradient, sums
 
     def described(self, microbatch: Any) -> tuple[TrainState, Any]:
         """A state and a microbatch as shapes with their shardings, for a mesh that need not exist.

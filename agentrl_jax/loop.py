@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from agentrl_jax import curves
+from agentrl_jax.algorithm import Acting
 from agentrl_jax.checkpoint import Keeper
 from agentrl_jax.compilations import compilations
 from agentrl_jax.errors import Interrupted, UserError
@@ -80,6 +81,8 @@ def run_phase(run: Run, name: str, phase: Phase, params: Params, stop: StopSign)
     if done:
         state, host = keeper.restore(state)
         algorithm.load_host_state(host["algorithm"])
+    if isinstance(algorithm, Acting):
+        algorithm.act(state, run.runtime)
     if done == phase.steps:
         run.runtime.publish(state.params, done)
         keeper.close()

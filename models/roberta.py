@@ -60,6 +60,20 @@ def layouts(prefix: str = "") -> Any:
     }
 
 
+def describe_encoder(
+    folder: str | Path, pool: Pool = first_token, param_dtype: Any = "float32", compute_dtype: Any = "float32"
+) -> TextEncoder:
+    """The encoder of a folder, from its config.json alone. Raises UserError where that is none of an encoder."""
+    path = find(folder)
+    try:
+        hf = AutoConfig.from_pretrained(str(path), local_files_only=True)
+    except Exception as error:  # transformers validates fields with errors of many kinds
+        raise UserError(f"{path / 'config.json'} cannot be read: {str(error).splitlines()[0]}") from error
+    config = config_of(hf)
+    config.pool, config.param_dtype, config.compute_dtype = pool, jnp.dtype(param_dtype).name, jnp.dtype(compute_dtype).name
+    return config.build(hf.vocab_size)
+
+
 def load_encoder(
     folder: str | Path, mesh: Mesh | None = None, pool: Pool = first_token, param_dtype: Any = "float32", compute_dtype: Any = "float32",
     key: Key[Array, ""] | None = None,
@@ -74,13 +88,7 @@ def load_encoder(
             describes, or weights of the pooling are missing and there is no key.
     """
     path = find(folder)
-    try:
-        hf = AutoConfig.from_pretrained(str(path), local_files_only=True)
-    except Exception as error:  # transformers validates fields with errors of many kinds
-        raise UserError(f"{path / 'config.json'} cannot be read: {str(error).splitlines()[0]}") from error
-    config = config_of(hf)
-    config.pool, config.param_dtype, config.compute_dtype = pool, jnp.dtype(param_dtype).name, jnp.dtype(compute_dtype).name
-    encoder, tensors = config.build(hf.vocab_size), Tensors(path)
+    encoder, tensors = describe_encoder(path, pool, param_dtype, compute_dtype), Tensors(path)
     prefix = "roberta." if any(name.startswith("roberta.") for name in tensors.shapes) else ""
     shapes = jax.eval_shape(encoder.init, jax.random.key(0))
     names = {name: layout for name, layout in layouts(prefix).items() if name in shapes}
@@ -90,7 +98,7 @@ def load_encoder(
     others = [name for name in tensors.shapes if not name.startswith(prefix)]  # heads
     check_all_used(tensors, names, held, [*others, "pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids"])
     shardings = None if mesh is None else weight_shardings(mesh, encoder.axes(), shapes)
-    params = load_tree(tensors, names, held, shardings and {name: shardings[name] for name in names}, config.param_dtype)
+    params = load_tree(tensors, names, held, shardings and {name: shardings[name] for name in names}, encoder.config.param_dtype)
     missing = [name for name in shapes if name not in names]
     if not missing:
         return encoder, params

@@ -1,14 +1,19 @@
 """ArCHer's critic (Zhou et al. 2024, arXiv:2402.19446): values of whole texts and of whole utterances."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from agentrl_jax.models.encoder import EncoderConfig, Pool, first_token
 from agentrl_jax.models.heads import Copies, HeadConfig
 from agentrl_jax.models.reading import last_positions
+from agentrl_jax.models.roberta import describe_encoder, load_encoder
+from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Encoder, Inputs, Params, Policy
 from agentrl_jax.record import AnyArray
 
@@ -32,6 +37,60 @@ class Trunk:
         hidden = self.policy.apply(params, Inputs(tokens=jnp.asarray(tokens), positions=positions, segment_ids=real)).hidden
         last = jnp.maximum(last_positions(real, 1), 0)
         return jnp.take_along_axis(hidden, last[:, :, None], axis=1)[:, 0]
+
+
+@dataclasses.dataclass
+class PolicyTrunk:
+    """The critic's encoder is a policy's trunk of its own: it starts from the policy's weights and reads the policy's ids."""
+
+    def build(self, policy: Policy) -> Trunk:
+        return Trunk(policy)
+
+    def start(self, encoder: Trunk, params: Params, key: Key[Array, ""], mesh: Mesh) -> Params:
+        """A policy's weights."""
+        return params
+
+    def tokens(self) -> None:
+        """None: the policy's own."""
+
+
+@dataclasses.dataclass
+class OwnEncoder:
+    """A fresh encoder with a tokenizer of its own, which is made of no texts (`Bytes()`)."""
+
+    encoder: EncoderConfig
+    tokenizer: Callable[[Sequence[str]], Any]
+
+    def build(self, policy: Policy) -> Encoder:
+        return self.encoder.build(len(self.tokens()))
+
+    def start(self, encoder: Encoder, params: Params, key: Key[Array, ""], mesh: Mesh) -> Params:
+        """Fresh parameters."""
+        return encoder.init(key)
+
+    def tokens(self) -> Any:
+        """The tokenizer."""
+        return self.tokenizer(())
+
+
+@dataclasses.dataclass
+class PretrainedEncoder:
+    """The encoder in a folder of the RoBERTa family, or of that name on the hub; the folder holds its tokenizer."""
+
+    folder: str
+    pool: Pool = first_token  # `encoder.pooled` is the released code's, with a layer that pre-training did not train
+    compute_dtype: str = "float32"
+
+    def build(self, policy: Policy) -> Encoder:
+        return describe_encoder(self.folder, self.pool, compute_dtype=self.compute_dtype)
+
+    def start(self, encoder: Encoder, params: Params, key: Key[Array, ""], mesh: Mesh) -> Params:
+        """The folder's weights, sharded over the mesh; a pooling layer that it lacks is fresh."""
+        return load_encoder(self.folder, mesh, self.pool, compute_dtype=self.compute_dtype, key=key)[1]
+
+    def tokens(self) -> Any:
+        """The folder's tokenizer. Raises UserError where there is none."""
+        return FolderTokenizer(self.folder)(())
 
 
 @dataclasses.dataclass

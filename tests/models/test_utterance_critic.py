@@ -6,11 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from hand_made import VOCABULARY, mesh_of, minute_policy
+from roberta_folders import write_folder
 
 from agentrl_jax.models.averaging import polyak
 from agentrl_jax.models.encoder import EncoderConfig, pooled
 from agentrl_jax.models.heads import HeadConfig
-from agentrl_jax.models.utterance_critic import Trunk, UtteranceCriticConfig
+from agentrl_jax.models.roberta import load_encoder
+from agentrl_jax.models.tokenizers import Bytes
+from agentrl_jax.models.utterance_critic import OwnEncoder, PolicyTrunk, PretrainedEncoder, Trunk, UtteranceCriticConfig
 from agentrl_jax.policy import Encoder, Inputs
 from agentrl_jax.sharding import batch_sharding, weight_shardings
 
@@ -136,3 +139,17 @@ def test_a_critic_on_a_policys_trunk():
     made = UtteranceCriticConfig().build(Trunk(minute_policy(layers=1)))
     shapes = jax.eval_shape(lambda key: predictions(made, made.init(key)), jax.random.key(0))
     assert [x.shape for x in shapes] == [(2, 4), (2, 4)]
+
+
+def test_what_a_critics_encoder_starts_as(tmp_path):
+    policy = minute_policy(layers=1)
+    params = parameters(policy, 0)
+    trunk = PolicyTrunk()
+    assert trunk.start(trunk.build(policy), params, jax.random.key(0), mesh_of()) is params and trunk.tokens() is None
+    own = OwnEncoder(ENCODER.config, Bytes())
+    assert own.build(policy).vocab_size == len(own.tokens()) > 256
+    folder = write_folder(tmp_path / "roberta")
+    found = PretrainedEncoder(str(folder))
+    weights = found.start(found.build(policy), params, jax.random.key(0), mesh_of(fsdp=2))
+    jax.tree.map(np.testing.assert_array_equal, weights, load_encoder(folder)[1])
+    assert weights["embedding"].sharding.mesh.shape["fsdp"] == 2
