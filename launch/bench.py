@@ -1,4 +1,4 @@
-"""Measure: agentrl-bench sampling|agentic|update|latency|async|cost|scaling|steps|methods|lmrl [--flags]; prints one JSON line.
+"""Measure: agentrl-bench sampling|agentic|update|latency|async|cost|scaling|steps|methods|lmrl|hierarchical; prints one JSON line.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
@@ -17,9 +17,9 @@ def benches() -> dict[str, Any]:
     """Each is a dataclass of its flags with a method `run`."""
     from agentrl_jax.launch.benches.agentic import Agentic
     from agentrl_jax.launch.benches.asynchronous import Asynchronous
+    from agentrl_jax.launch.benches.boards import LMRL, Hierarchical
     from agentrl_jax.launch.benches.cost import Cost
     from agentrl_jax.launch.benches.latency import Latency
-    from agentrl_jax.launch.benches.lmrl import LMRL
     from agentrl_jax.launch.benches.methods import Methods
     from agentrl_jax.launch.benches.sampling import Sampling
     from agentrl_jax.launch.benches.scaling import Scaling
@@ -29,7 +29,7 @@ def benches() -> dict[str, Any]:
     return {
         "sampling": Sampling, "agentic": Agentic, "update": Update, "latency": Latency, "async": Asynchronous, "cost": Cost,
         "scaling": Scaling, "steps": Stepping,
-        "methods": Methods, "lmrl": LMRL,
+        "methods": Methods, "lmrl": LMRL, "hierarchical": Hierarchical,
     }  # fmt: skip
 
 

@@ -63,8 +63,12 @@ class Population:
 
     def best(self) -> int:
         """The living member whose mean is highest, of equals the oldest; one that was never played only where none was."""
-        means = {j: self.members[j].mean for j in self.living}
-        return max(means, key=lambda j: -np.inf if means[j] is None else means[j])
+
+        def mean(j: int) -> float:
+            found = self.members[j].mean
+            return -np.inf if found is None else found
+
+        return max(self.living, key=mean)
 
     def earned(self, number: int, total: float, episodes: int) -> None:
         """So many episodes under this instruction earned so much in all."""

@@ -19,7 +19,7 @@ from agentrl_jax.algorithms.methods import archer
 from agentrl_jax.algorithms.ranked_engine import RankedEngine
 from agentrl_jax.algorithms.utterance_learner import ValuesConfig
 from agentrl_jax.configfile import from_json, to_json
-from agentrl_jax.configs.twenty_questions_archer import get_config
+from agentrl_jax.configs.archer import get_config
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.utterance_critic import PolicyTrunk, UtteranceCriticConfig
@@ -241,6 +241,6 @@ def test_what_cannot_be_is_refused_and_configs_are_remembered():
     for wrong in ({"critic_steps": 0}, {"choices": 0}, {"warmup": -1}, {"imitated": 4}):
         with pytest.raises(UserError, match=r"ArCHer needs|Imitation"):
             built(archer.archer(tables(), archer.actor(**SHAPE), **wrong))
-    for variant in ("method", "shared", "clipped", "baseline", "monte_carlo", "chai", "offline", "ppo", "filtered"):
-        config = get_config(variant)
+    for variant in ("archer", "shared", "clipped", "baseline", "monte_carlo", "chai", "iql_awr", "iql_reinforce_bc", "ppo", "filtered"):
+        config = get_config(f"subset-{variant}")
         assert to_json(from_json(json.loads(json.dumps(to_json(config))))) == to_json(config)

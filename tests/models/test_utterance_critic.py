@@ -9,7 +9,7 @@ from hand_made import VOCABULARY, mesh_of, minute_policy
 from roberta_folders import write_folder
 
 from agentrl_jax.models.averaging import polyak
-from agentrl_jax.models.encoder import EncoderConfig, pooled
+from agentrl_jax.models.encoder import EncoderConfig, TextEncoder, pooled
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.roberta import load_encoder
 from agentrl_jax.models.tokenizers import Bytes
@@ -147,7 +147,8 @@ def test_what_a_critics_encoder_starts_as(tmp_path):
     trunk = PolicyTrunk()
     assert trunk.start(trunk.build(policy), params, jax.random.key(0), mesh_of()) is params and trunk.tokens() is None
     own = OwnEncoder(ENCODER.config, Bytes())
-    assert own.build(policy).vocab_size == len(own.tokens()) > 256
+    built = own.build(policy)
+    assert isinstance(built, TextEncoder) and built.vocab_size == len(own.tokens()) > 256
     folder = write_folder(tmp_path / "roberta")
     found = PretrainedEncoder(str(folder))
     weights = found.start(found.build(policy), params, jax.random.key(0), mesh_of(fsdp=2))
