@@ -1,8 +1,11 @@
 """Every test runs on eight fake CPU devices, with shapes and types checked, and without silent promotion."""
 
 import os
+import signal
 from pathlib import Path
 
+# A shell's background job ignores Ctrl-C, and so would all processes that tests start and stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # What one process has compiled others read: tests start many that compile the same. Counters of compilations count it all the same.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")

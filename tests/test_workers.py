@@ -348,10 +348,8 @@ def test_an_interrupted_cell_of_a_notebook_leaves_nothing_behind():
         return before
 
     loop = asyncio.new_event_loop()  # not asyncio.run, which has a handler of its own for Ctrl-C
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that was started in the background ignores it
     try:
         (before,) = loop.run_until_complete(cell())
     finally:
-        signal.signal(signal.SIGINT, handler)
         loop.close()
     assert not alive(before)
