@@ -4,8 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-# A shell's background job ignores Ctrl-C, and so would all processes that tests start and stop.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 # What one process has compiled others read: tests start many that compile the same. Counters of compilations count it all the same.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
@@ -24,6 +22,8 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+# A shell's background job ignores Ctrl-C, and so would all processes that tests start and stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
