@@ -7,21 +7,19 @@ from typing import Any, ClassVar
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import pages
+from agentrl_jax.launch.benches.kept import KeptBench
 from agentrl_jax.launch.boards import hierarchical, lmrl
 from agentrl_jax.launch.boards.entries import Entry
 from agentrl_jax.launch.options import option
-from agentrl_jax.launch.sweeps.kept import run_missing
 
 Table = Callable[[Path], str]  # folder of cells -> Markdown
 
 
 @dataclass
-class Board:
+class Board(KeptBench):
     """A cell is one seed of one method on one task, kept in a file and not run again; one that stopped goes on."""
 
     only: str = option("", "Tasks, methods or pairs to run (wordle, ilql, wordle-ilql), with commas between; empty: all.")
-    print_only: bool = option(False, "Run nothing.")
-    parallel: int = option(1, "Cells side by side.", 1)
     runs: str = option("runs/boards", "Where the run folders live.")
     folder: str = option("benchmarks/results", "Where the cells are kept, in a folder named as the bench.")
     docs: str = option("docs", "Where the pages with the tables are.")
@@ -29,17 +27,11 @@ class Board:
     entries: ClassVar[Sequence[Entry]]
     tables: ClassVar[Mapping[tuple[str, str], Table]]  # page and mark -> table
 
-    def prepare(self) -> None:
-        """Nothing runs on this process's devices."""
-
     def run(self) -> dict[str, Any]:
         """Run what is missing, put the tables into their pages, print them, and report. Raises UserError where a cell failed."""
-        kept = [one for entry in self._asked() for one in entry.kept(self._folder, Path(self.runs) / self.name)]
-        self._publish()  # what is kept and the pages are read before minutes are spent
-        failed = [] if self.print_only else run_missing(kept, Path(self.runs) / self.name, self.parallel, self._publish)
-        print("\n\n".join(table(self._folder) for table in self.tables.values()))
-        if failed:
-            raise UserError(f"{len(failed)} cells failed; the same command runs them again, their logs are in {self.runs}/{self.name}")
+        runs = Path(self.runs) / self.name
+        kept = [one for entry in self._asked() for one in entry.kept(self._folder, runs)]
+        self._make(kept, runs)
         return {"bench": self.name, "kept": sum(one.path.exists() for one in kept), "cells": len(kept)}
 
     @property
@@ -47,11 +39,14 @@ class Board:
         return Path(self.folder) / self.name
 
     def _asked(self) -> list[Entry]:
-        names = [name.strip() for name in self.only.split(",") if name.strip()]
+        names = self._names
         for name in names:
             if not any(name in entry.names for entry in self.entries):
                 raise UserError(f"--only={self.only}: {name!r} is no task, no method and no pair task-method of the tables")
         return [entry for entry in self.entries if not names or set(names) & set(entry.names)]
+
+    def _printed(self) -> str:
+        return "\n\n".join(table(self._folder) for table in self.tables.values())
 
     def _publish(self) -> None:
         for (page, mark), table in self.tables.items():

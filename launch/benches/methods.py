@@ -6,45 +6,39 @@ from typing import Any, ClassVar
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import pages
+from agentrl_jax.launch.benches.kept import KeptBench
 from agentrl_jax.launch.methods.comparison import Comparison
 from agentrl_jax.launch.methods.comparisons import COMPARISONS
 from agentrl_jax.launch.methods.table import learning_table, methods_table
 from agentrl_jax.launch.options import option
-from agentrl_jax.launch.sweeps.kept import run_missing
 from agentrl_jax.launch.sweeps.table import MISSING
 
 
 @dataclass
-class Methods:
+class Methods(KeptBench):
     """A cell is one seed of one side of a comparison, kept in a file and not run again; one that stopped goes on."""
 
     only: str = option("", "The comparisons to run, with commas between; empty: all. The table has all of them.")
-    print_only: bool = option(False, "Run nothing.")
-    parallel: int = option(1, "Cells side by side.", 1)
     runs: str = option("runs/methods", "Where the run folders live.")
     folder: str = option("benchmarks/results/methods", "Where the cells are kept.")
     page: str = option("docs/methods.md", "The page with the table.")
     comparisons: ClassVar[tuple[Comparison, ...]] = COMPARISONS
 
-    def prepare(self) -> None:
-        """Nothing runs on this process's devices."""
-
     def run(self) -> dict[str, Any]:
         """Run what is missing, put the table into the page, print it, and report. Raises UserError where a cell failed."""
         known = [comparison.name for comparison in self.comparisons]
-        names = [name.strip() for name in self.only.split(",") if name.strip()] or known
+        names = self._names or known
         if unknown := set(names) - set(known):
             raise UserError(f"--only={self.only}: there is no comparison {sorted(unknown)[0]!r}, only {', '.join(known)}")
-        self._publish()  # what is kept and the page are read before minutes are spent
         asked = [kept for one in self.comparisons if one.name in names for _, kept in one.kept(Path(self.folder), Path(self.runs))]
-        failed = [] if self.print_only else run_missing(asked, Path(self.runs), self.parallel, self._publish)
-        print(methods_table(self.comparisons, Path(self.folder)))
-        if failed:
-            raise UserError(f"{len(failed)} cells failed; the same command runs them again, their logs are in {self.runs}")
+        self._make(asked, Path(self.runs))
         return {"bench": "methods", "comparisons": {one.name: self._verdict(one) for one in self.comparisons}}
 
+    def _printed(self) -> str:
+        return methods_table(self.comparisons, Path(self.folder))
+
     def _publish(self) -> None:
-        pages.put(Path(self.page), "methods", methods_table(self.comparisons, Path(self.folder)))
+        pages.put(Path(self.page), "methods", self._printed())
         pages.put(Path(self.page), "learning", learning_table(self.comparisons, Path(self.folder)))
 
     def _verdict(self, comparison: Comparison) -> str:
