@@ -1,5 +1,6 @@
 """Ranking given actions instead of writing one: how LMRL-Gym evaluates its mazes (arXiv 2311.18232)."""
 
+import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,7 +100,7 @@ class Choice:
 class Ranker:
     """Scores actions on an engine's devices, with weights of its own: one program over rows of a prompt and an action.
 
-    Whoever asks while it is at work is answered together; a row that several ask for is scored once.
+    Whoever asks while it is at work is answered together; a row is scored once for the weights that are held.
     """
 
     def __init__(self, score: Score, policy: Policy, engine: EngineConfig, params: Params, version: int = 0) -> None:
@@ -110,12 +111,13 @@ class Ranker:
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "ranker")
         self._waiting: list[Choice] = []
         self.hold(params, version)
-        self.scores([(bytes(4), bytes(4))], self._weights[0])  # compiled now, and not while somebody waits
+        self.scores([(bytes(4), bytes(4))], self._held[0])  # compiled now, and not while somebody waits
 
     def hold(self, params: Params, version: int) -> None:
         """Copy new weights."""
         where = weight_shardings(self._mesh, self._axes, params)
-        self._weights = self._copy(jax.tree.map(lambda x, sharding: jax.device_put(brought(x), sharding), params, where)), version
+        own = self._copy(jax.tree.map(lambda x, sharding: jax.device_put(brought(x), sharding), params, where))
+        self._held = own, version, dict[bytes, float]()  # a row's digest -> its score by these weights
 
     def choose(self, choice: Choice) -> "Future[Call]":
         """The call, once it is decided."""
@@ -148,15 +150,21 @@ class Ranker:
         if not waiting:
             return
         try:
-            params, version = self._weights
-            rows = list(dict.fromkeys(row for choice in waiting for row in choice.rows))
-            scores = dict(zip(rows, self.scores(rows, params)))
-            for choice in waiting:
-                choice.future.set_result(choice.call(np.array([scores[row] for row in choice.rows]), version))
+            params, version, known = self._held
+            asked = [[(_digest(row), row) for row in choice.rows] for choice in waiting]
+            if new := {digest: row for rows in asked for digest, row in rows if digest not in known}:
+                known.update(zip(new, self.scores([*new.values()], params).tolist()))
+            for choice, rows in zip(waiting, asked):
+                choice.future.set_result(choice.call(np.array([known[digest] for digest, _ in rows]), version))
         except Exception as error:
             for choice in waiting:
                 if not choice.future.done():
                     choice.future.set_exception(error)
+
+
+def _digest(row: tuple[bytes, bytes]) -> bytes:
+    prompt, action = row
+    return hashlib.blake2b(prompt + action, digest_size=16, salt=len(prompt).to_bytes(8)).digest()
 
 
 def _row(prompt: bytes, action: bytes) -> Row:

@@ -13,7 +13,7 @@ from hand_made import Averaging
 from stages import AGENT, CHAIN, KEY, RENDERER, TOKENIZER, Whimsical
 
 import agentrl_jax.envs  # noqa: F401
-from agentrl_jax.algorithms.ranking import Ranker, action_value, advantage, decided, likelihood
+from agentrl_jax.algorithms.ranking import Choice, Ranker, action_value, advantage, decided, likelihood
 from agentrl_jax.algorithms.strategies.ranked import Ranked
 from agentrl_jax.compilations import compilations
 from agentrl_jax.context import LastMessages
@@ -26,7 +26,7 @@ from agentrl_jax.policy import Inputs
 from agentrl_jax.rows import collate, token_identity
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.speaking import Limits
-from agentrl_jax.trajectories import Sampling
+from agentrl_jax.trajectories import Call, Sampling
 from agentrl_jax.workers import InProcess, Task
 
 MAZE = Task("agentrl_jax.envs:agentrl/MazeFO-v0", 3)
@@ -121,6 +121,24 @@ def test_episodes_are_played_by_the_ranking_and_recorded_as_they_were():
     assert {(call.source, *call.sampler_logp.tolist()) for call in calls} <= {("ranked", *[0.0] * len(action)) for action in ids}
     assert {int(v) for call in again.trajectories[0].calls for v in call.version} == {5}
     assert token_identity([group], collate([group])) == 1.0
+
+
+def test_a_row_is_scored_once_for_the_weights_that_are_held(monkeypatch: pytest.MonkeyPatch):
+    policy, params = steered()
+    ranker, scored = Ranker(advantage, policy, ENGINE, params), []
+    real = ranker.scores
+    monkeypatch.setattr(ranker, "scores", lambda rows, params: (scored.extend(rows), real(rows, params))[1])
+
+    def choose(prompt: list[int], *actions: list[int]) -> Call:
+        prompts, ids = np.array(prompt, np.int32), [np.array(action, np.int32) for action in actions]
+        return ranker.choose(Choice(prompts, ids, WALKER.sampling, KEY, None)).result(60)
+
+    first = choose([5, 6], [7], [8, 9])
+    again, longer = choose([5, 6], [8, 9], [7]), choose([5, 6, 8], [9], [4])  # where a prompt ends matters
+    assert len(scored) == 4 and again.action.tolist() == first.action.tolist() and longer.action.tolist() in ([9], [4])
+    ranker.hold(jax.tree.map(lambda x: 2 * x, params), 1)
+    choose([5, 6], [7], [8, 9])
+    assert len(scored) == 6
 
 
 def test_what_cannot_be_ranked_is_said():
