@@ -183,12 +183,12 @@ class Archer:
         """One step of the policy on the advantages of utterances."""
         c, hosts, who = self._config, runtime.hosts, runtime.agents[self._config.agent]
         drawn = self._replay.draw(len(hosts.mine(range(c.batch))), rng)
-        calls = [_replayed(t, "sampled") for t in drawn] if c.on_data else self._uttered(drawn, runtime, key)
+        calls = [replayed(t, "sampled") for t in drawn] if c.on_data else self._uttered(drawn, runtime, key)
         advantage = self._values.advantage(values, [t.state for t in drawn], [said(call.action, who) for call in calls], hosts)
         weight = c.weight(advantage.astype(np.float64))
-        groups = [_group(call, float(w)) for call, w in zip(calls, weight) if len(call.action)]
+        groups = [turn_of(call, float(w)) for call, w in zip(calls, weight) if len(call.action)]
         shown = self._replay.draw(len(hosts.mine(range(c.imitated))), rng)
-        return self._actor.step(actor, [*groups, *(_group(_replayed(t, "demonstration")) for t in shown)], runtime)
+        return self._actor.step(actor, [*groups, *(turn_of(replayed(t, "demonstration")) for t in shown)], runtime)
 
     def _uttered(self, drawn: Sequence[Transition], runtime: Runtime, key: Key) -> list[Call]:
         """What the policy says now in these states."""
@@ -221,7 +221,7 @@ def _beside(actor: TrainState, values: TrainState) -> TrainState:
     return dataclasses.replace(actor, extra=Kept(actor=actor.extra, values=values))
 
 
-def _replayed(turn: Transition, source: Source) -> Call:
+def replayed(turn: Transition, source: Source) -> Call:
     """A replayed utterance as a call; who wrote it and how likely it was is not known any more."""
     n = len(turn.utterance.ids)
     nobody = np.full(n, -1, np.int32)
@@ -229,7 +229,7 @@ def _replayed(turn: Transition, source: Source) -> Call:
     return Call(turn.state.ids, turn.utterance.ids, np.zeros(n, np.float32), nobody, sampling, "stop", source)
 
 
-def _group(call: Call, weight: float | None = None) -> Group:
-    """An utterance as a turn of its own."""
+def turn_of(call: Call, weight: float | None = None) -> Group:
+    """An utterance as a turn of its own, with the weight that the actor gives it."""
     turn = Turn((call,), assistant(""), (), 0.0, info={} if weight is None else {"weight": weight})
     return Group("", (Trajectory((), (turn,)),))

@@ -15,8 +15,10 @@ from agentrl_jax.trajectories import Group, Trajectory
 
 @dataclass
 class Links:
-    """`count` turns a step, drawn from all that another source has in it: neighbours of one episode would pull values one way together.
+    """`count` turns a step, each of an episode that another source has in it: all turns of a few would pull values one way together.
 
+    Any episode is drawn as likely as another, and then any turn of it: the few that reach a far goal are the short ones, and would
+    hardly be seen among all turns of all.
     A link is a trajectory of two turns, of which `first_turns` weighs the first alone, or of an episode's last one. Values that look one
     action ahead (`Expectile`) need no more; returns do.
     """
@@ -37,9 +39,10 @@ class LinkFeed:
 
     def next(self, step: int) -> list[Group]:
         groups = self.feed.next(step)
-        turns = [(t, i) for group in groups for t in group.trajectories for i in range(len(t.turns))]
-        drawn = np.random.default_rng([self.seed, step]).integers(len(turns), size=self.count)
-        return [linked(*turns[i]) for i in drawn]
+        episodes = [t for group in groups for t in group.trajectories if t.turns]
+        rng = np.random.default_rng([self.seed, step])
+        drawn = [episodes[i] for i in rng.integers(len(episodes), size=self.count)]
+        return [linked(episode, int(rng.integers(len(episode.turns)))) for episode in drawn]
 
     def state(self) -> Any:
         return self.feed.state()

@@ -16,6 +16,7 @@ from agentrl_jax.launch.benches.cost import Cost, slopes
 from agentrl_jax.launch.benches.latency import Latency, rate
 from agentrl_jax.launch.benches.rivals import RivalProcess, compared, interleaved, quartiles
 from agentrl_jax.launch.benches.sampling import Sampling
+from agentrl_jax.launch.benches.utterances import PARTS, Utterances, steps_table
 
 MINUTE: dict[str, Any] = {"layers": 1, "width": 16, "hidden": 16, "heads": 2, "kv_heads": 1, "head_size": 8, "vocab": 258}
 SHAPE = [f"--{name}={value}" for name, value in MINUTE.items()]
@@ -84,6 +85,22 @@ def test_cost_counts_the_same_prefill_for_every_turn():
     assert line["turns"] == [1, 2, 4] and set(line["seconds_per_turn"]) == {"1", "2", "4"}
     assert line["sampled_tokens"] == 2 * 3 * (1 + 2 + 4)
     assert line["prefill_slope_ratio"] == 1
+
+
+@pytest.mark.slow
+def test_utterances_time_each_part_at_each_length(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- steps -->\n<!-- /steps -->\n")
+    small = {"encoder_layers": 1, "encoder_width": 16, "encoder_hidden": 16, "encoder_heads": 2, "state": 12, "batch": 4, "microbatch": 4}
+    line = line_of(Utterances(**MINUTE, **small, utterance=("2", "6"), repeats=2, page=str(page)).run())
+    assert set(line["seconds"]) == {"2", "6"}
+    assert all(set(parts) == set(PARTS) and min(parts.values()) > 0 for parts in line["seconds"].values())
+    assert [row.split(" | ")[0] for row in page.read_text().splitlines()[3:5]] == ["| 2", "| 6"]
+
+
+def test_a_critics_step_is_counted_with_the_utterances_that_v_is_judged_by():
+    (row,) = steps_table({8: {"sampling": 0.3, "critic": 0.1, "advantage": 0.1, "actor": 0.1}}).splitlines()[2:]
+    assert row == "| 8 | 300 ms | 100 ms | 100 ms | 100 ms | 2.5 | 2.0 |"
 
 
 def test_slopes_compare_the_last_doubling_with_the_first():
@@ -173,8 +190,8 @@ def test_the_command_prints_one_line():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], ["sampling|agentic|update|latency|async|cost"]),
-        (["speed", "--repeats=3"], ["sampling|agentic|update|latency|async|cost", "'speed'"]),
+        ([], ["sampling|agentic|update|utterances|latency|async|cost"]),
+        (["speed", "--repeats=3"], ["sampling|agentic|update|utterances|latency|async|cost", "'speed'"]),
         (["sampling", "--repeats=0"], ["repeats"]),
         (["sampling", "--turns=3"], ["turns"]),
         (["cost", "stray"], ["'stray'"]),
