@@ -14,7 +14,7 @@ import scipy.special
 from jaxtyping import Array
 
 from agentrl_jax.algorithms.token_values import TrainedValues, Valued
-from agentrl_jax.batch import Batch, Layout
+from agentrl_jax.batch import Batch, Layout, pack_branches, split
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.learner import likelihoods
@@ -98,15 +98,20 @@ class Choice:
 
 
 class Ranker:
-    """Scores actions on an engine's devices, with weights of its own: one program over rows of a prompt and an action.
+    """Scores actions on an engine's devices, with weights of its own: one program over bins of a prompt and its actions.
 
-    Whoever asks while it is at work is answered together; a row is scored once for the weights that are held.
+    A prompt is read once for `together` of its actions, of at most `longest` tokens, where the policy takes rows with branches.
+    Whoever asks while it is at work is answered together; an action is scored once for the weights that are held.
     """
 
-    def __init__(self, score: Score, policy: Policy, engine: EngineConfig, params: Params, version: int = 0) -> None:
-        self._mesh, self._axes, self._rows, self._length = automatic(engine.devices()), policy.axes(), engine.rows, engine.positions
+    def __init__(
+        self, score: Score, policy: Policy, engine: EngineConfig, params: Params, version: int = 0, longest: int = 16, together: int = 8
+    ) -> None:
+        self._mesh, self._axes, self._length, self._longest = automatic(engine.devices()), policy.axes(), engine.positions, longest
+        self._together = together if getattr(policy, "branches", False) else 1
+        self._bins = -(-engine.rows // self._together)
         of_tokens = score(policy)
-        self._program = jax.jit(lambda params, batch: jnp.sum(jnp.where(batch.action_mask, of_tokens(params, batch), 0.0), axis=1))
+        self._program = jax.jit(lambda params, batch: jnp.where(batch.action_mask, of_tokens(params, batch), 0.0))
         self._copy = jax.jit(lambda params: jax.tree.map(jnp.copy, params))  # the learner's next step deletes its own
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "ranker")
         self._waiting: list[Choice] = []
@@ -128,19 +133,29 @@ class Ranker:
 
     def scores(self, rows: Sequence[tuple[bytes, bytes]], params: Params) -> np.ndarray:
         """The score of each (prompt, action), int32 as bytes, float64. Raises UserError where one is too long."""
-        longest = max(len(prompt) + len(action) for prompt, action in rows) // np.dtype(np.int32).itemsize
-        if longest > self._length:
-            raise UserError(f"a prompt with an action has {longest} tokens, the engine holds {self._length}: raise config.engine.positions")
-        parts = [rows[i : i + self._rows] for i in range(0, len(rows), self._rows)]
+        made = [_row(*row) for row in rows]
+        for row in made:
+            if len(row) > self._length:
+                raise UserError(
+                    f"a prompt with an action has {len(row)} tokens, the engine holds {self._length}: raise config.engine.positions"
+                )
+            if (count := np.sum(row.action_mask)) > self._longest:
+                raise UserError(f"an action has {count} tokens, {self._longest} are ranked: give Ranked a larger `longest`")
+        layout = self._layout(made)
+        batch = layout.batch(np.zeros((layout.bins, layout.length), np.float32))
         with jax.set_mesh(self._mesh):
-            found = [self._program(params, jax.device_put(self._batch(part), batch_sharding(self._mesh))) for part in parts]
-        return np.concatenate([np.asarray(x, np.float64)[: len(part)] for x, part in zip(found, parts)])
+            found = [self._program(params, jax.device_put(part, batch_sharding(self._mesh))) for part in split(batch, self._bins)]
+        places = [np.flatnonzero(row.action_mask) for row in made]
+        owner = np.repeat(np.arange(len(made)), [len(some) for some in places])
+        of_token = np.concatenate([np.asarray(x, np.float64) for x in found])[layout.place(owner, np.concatenate(places))]
+        return np.bincount(owner, of_token, minlength=len(made))
 
-    def _batch(self, rows: Sequence[tuple[bytes, bytes]]) -> Batch:
-        """One row a bin, so that its neighbours cannot matter."""
-        none = np.zeros(self._rows, np.int64)
-        layout = Layout([_row(*row) for row in rows], self._length, self._rows, np.arange(self._rows), none, none)
-        return layout.batch(np.zeros((self._rows, self._length), np.float32))
+    def _layout(self, rows: Sequence[Row]) -> Layout:
+        """Where an action stands follows from its place among those of its prompt: whoever else is asked cannot matter."""
+        if self._together > 1:
+            return pack_branches(rows, self._length - self._longest, self._longest + 1, self._together, self._bins)
+        bins, none = -(-len(rows) // self._bins) * self._bins, np.zeros(len(rows), np.int64)
+        return Layout(rows, self._length, bins, np.arange(len(rows)), none, none)
 
     def _answer(self) -> None:
         """All choices that wait."""

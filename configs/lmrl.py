@@ -49,11 +49,12 @@ class Game(Task):
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
     steps: int = 600  # of the values
+    played: int = 30  # steps of the methods that play
 
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 4, tau=0.95, conservative=0.0, bias=-8.0, imitation=0.0, best=None, ranked=True, episodes=1240,
+        world, "mixture", longest, 4, tau=0.8, conservative=0.0, bias=-10.0, imitation=0.0, best=None, ranked=True, episodes=1240,
         tested=100, **settings,
     )  # fmt: skip
 
@@ -70,7 +71,7 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 
 GAMES = {
-    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=128, tasks=32),
+    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=32, tasks=32, steps=4000),
     "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
     "nav_fo": _nav("full", 1152),
     "nav_po": _nav("partial", 896),
@@ -88,7 +89,7 @@ def _filtered(game: Game, name: str) -> Experiment:
     config = _experiment(game, name, lmrl.online_filtered())
     assert config.sft
     kept = Demonstrations(game.batch, won=True) if game.best is None else Demonstrations(game.batch, best=game.best)
-    config.sft.label, config.sft.source, config.rl = "filtered BC", kept, None
+    config.sft.label, config.sft.source, config.rl = "filtered BC", _linked(kept, game), None
     return config
 
 
@@ -98,11 +99,9 @@ def _mc(game: Game, name: str) -> Experiment:
 
 
 def _ilql(game: Game, name: str) -> Experiment:
-    source, aggregation = Demonstrations(game.batch), token_mean
-    if game.links:
-        source, aggregation = Links(source, game.links), first_turns
+    aggregation = first_turns if game.links else token_mean
     algorithm = lmrl.ilql(tau=game.tau, conservative=game.conservative, aggregation=aggregation, **_values(game))
-    return _steered(game, name, algorithm, source, advantage, "ILQL", 2)
+    return _steered(game, name, algorithm, _linked(Demonstrations(game.batch), game), advantage, "ILQL", 2)
 
 
 def _ppo(game: Game, name: str) -> Experiment:
@@ -130,14 +129,19 @@ def _experiment(game: Game, name: str, algorithm: AlgorithmConfig, source: Sourc
     assert config.demonstrations and config.sft and config.rl
     config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
-    config.sft.source = Links(Demonstrations(game.batch), game.links) if game.links else Demonstrations(game.batch)
+    config.sft.source = _linked(Demonstrations(game.batch), game)
     if game.ranked:
         config.sft.evaluation, config.rl.evaluation = Ranked(), Ranked()
     return config
 
 
+def _linked(source: Demonstrations, game: Game) -> Source:
+    return Links(source, game.links) if game.links else source
+
+
 def _values(game: Game) -> dict[str, Any]:
-    return {"optimizer": AdamWConfig(2e-3, warmup_steps=20, b2=0.95), "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
+    optimizer = AdamWConfig(2e-3, warmup_steps=20, final_fraction=0.02, b2=0.95, clip_norm=5.0)
+    return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
 
 
 def _steered(game: Game, name: str, algorithm: AlgorithmConfig, source: Source, score: Score, label: str, twins: int) -> Experiment:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tokenizers import AddedToken
+
 from agentrl_jax.configs.small import Task
 from agentrl_jax.envs.lmrl.twenty_questions.table import attributes, guess, things
 from agentrl_jax.models.tokenizers import train_bpe
@@ -11,6 +13,9 @@ GAME = Task("TwentyQuestions-v0", "mixture", 288, 16, {"words": "subset"})
 
 
 def question_tokens(texts: Sequence[str]) -> Any:
-    """The critic's tokenizer: byte pairs of all questions and guesses, whatever the texts."""
+    """The critic's tokenizer, whatever the texts: each line that the game knows is one token, anything else byte pairs."""
     questions = [attribute.question for attribute in attributes()] + [guess(thing) for thing in things()]
-    return train_bpe([f"{text}\n" for text in ("Questions:", "Yes.", "No.", *questions)], 384, all_bytes=False)
+    lines = ["Questions:", "Yes.", "No.", *questions]
+    tokenizer = train_bpe([f"{line}\n" for line in lines], 384, all_bytes=False)
+    tokenizer.add_tokens([AddedToken(line, rstrip=True, normalized=False) for line in lines])
+    return tokenizer

@@ -63,6 +63,10 @@ class Steered:
     def vocab_size(self) -> int:
         return self.policy.vocab_size
 
+    @property
+    def branches(self) -> bool:
+        return getattr(self.policy, "branches", False)
+
     def init(self, key: Key[Array, ""]) -> Params:
         """Fresh parameters; the values' trunk is the policy's, the target a copy of the values."""
         first, second, third = jax.random.split(key, 3)

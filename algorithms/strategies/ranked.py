@@ -36,14 +36,18 @@ class Ranked:
     temperature: float | None = None  # None: that of the agent's sampling
     group_size: int = 1
     agent: str = "policy"
+    longest: int = 16  # tokens of an action, with its end
+    together: int = 8  # actions beside each other after one reading of their prompt
 
     def __post_init__(self) -> None:
+        if min(self.longest, self.together) < 1:
+            raise UserError(f"ranking needs longest and together of at least 1: {self}")
         self._ranker: Ranker | None = None
 
     def hold(self, policy: Policy, params: Params, engine: EngineConfig, version: int = 0) -> None:
         """Rank by these weights from now on: all of them, and not only those that an engine samples with."""
         if self._ranker is None:
-            self._ranker = Ranker(self.score, policy, engine, params, version)
+            self._ranker = Ranker(self.score, policy, engine, params, version, self.longest, self.together)
         else:
             self._ranker.hold(params, version)
 

@@ -20,8 +20,9 @@ from agentrl_jax.context import LastMessages
 from agentrl_jax.errors import UserError
 from agentrl_jax.local_engine import EngineConfig
 from agentrl_jax.messages import assistant
+from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.heads import Copies, HeadConfig
-from agentrl_jax.models.steered import Steered
+from agentrl_jax.models.steered import Steered, SteeredConfig
 from agentrl_jax.policy import Inputs
 from agentrl_jax.rows import collate, token_identity
 from agentrl_jax.runtime import Runtime
@@ -88,6 +89,31 @@ def test_scores_are_sums_over_tokens_whatever_else_is_asked():
         assert compilations() == before
     with pytest.raises(UserError, match=r"config\.engine\.positions"):
         ranker.scores([(np.zeros(16, np.int32).tobytes(), np.zeros(1, np.int32).tobytes())], params)
+
+
+def test_a_prompt_is_read_once_for_its_actions():
+    """A decoder scores actions beside each other as it scores each alone."""
+    head = HeadConfig(layers=0, scale=1.0)
+    decoder = DecoderConfig(layers=2, width=16, hidden=16, heads=2, kv_heads=1, head_size=8)
+    policy = SteeredConfig(decoder, head, head, beta=1.0).build(250)
+    params = jax.tree.map(lambda x: 3 * x, policy.init(jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    rows = [
+        (rng.integers(0, 250, n, np.int32).tobytes(), rng.integers(0, 250, 1 + i % 3, np.int32).tobytes())
+        for n in (1, 9, 13)
+        for i in range(5)
+    ]
+    rows = [(rows[i // 5 * 5][0], action) for i, (_, action) in enumerate(rows)]
+    engine = EngineConfig(rows=8, positions=16)
+    for score in (advantage, likelihood):
+        alone = Ranker(score, policy, engine, params, longest=3, together=1)
+        beside = Ranker(score, policy, engine, params, longest=3, together=4)
+        expected, found = alone.scores(rows, params), beside.scores(rows, params)
+        assert np.std(expected) > 0.1 and found == pytest.approx(expected, abs=1e-4)
+        before = compilations()
+        assert beside.scores(rows[:2], params).tolist() == found[:2].tolist() and compilations() == before
+    with pytest.raises(UserError, match="`longest`"):
+        beside.scores([(rows[0][0], np.zeros(4, np.int32).tobytes())], params)
 
 
 def test_the_best_is_chosen_of_equals_the_first_or_one_by_its_share():
