@@ -5,8 +5,8 @@ episodes), mc (Monte-Carlo returns), ilql, ppo, online_filtered; the row SFT of 
 
 Published: GPT-2 small; the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have; what `Game` says is
 published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 thousand weights, their rates,
-fewer episodes, targets that follow faster, 16 of Wordle's 431 words; and moves of chess are ranked too, since so small a policy writes
-hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
+fewer episodes, targets that follow faster, 16 of Wordle's 431 words, tau .8 in mazes (published .95); and moves of chess are ranked too,
+in training as well, since so small a policy writes hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
 
 agentrl-train --config=configs/lmrl.py:wordle-ilql
 """
@@ -21,7 +21,7 @@ from agentrl_jax.algorithms.methods import lmrl
 from agentrl_jax.algorithms.ranking import Score, action_value, advantage
 from agentrl_jax.algorithms.strategies.ranked import Ranked
 from agentrl_jax.configs.small import VOCABULARY, Task, pick, rates, rollouts, small
-from agentrl_jax.experiment import Demonstrations, Experiment, Mixed, Source
+from agentrl_jax.experiment import Demonstrations, Experiment, Mixed, Rollouts, Source
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.steered import SteeredConfig
@@ -41,7 +41,8 @@ class Game(Task):
     best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
 
     beta: float = 8.0
-    ranked: bool = False  # where it is judged, the best of the actions that its world names is played
+    ranked: int = 0  # where it is judged, the best of the actions that its world names is played; so many are read side by side
+    moves: bool = False  # and where it learns by playing, one of them by its likelihood
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
     episodes: int = 2000
     batch: int = 32  # demonstrations a step
@@ -49,12 +50,11 @@ class Game(Task):
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
     steps: int = 600  # of the values
-    played: int = 30  # steps of the methods that play
 
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 4, tau=0.8, conservative=0.0, bias=-10.0, imitation=0.0, best=None, ranked=True, episodes=1240,
+        world, "mixture", longest, 4, tau=0.8, conservative=0.0, bias=-10.0, imitation=0.0, best=None, ranked=4, episodes=1240,
         tested=100, **settings,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def _nav(view: str, longest: int) -> Game:
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
-    return Game(world, "mixture", longest, 8, conservative=1.0, bias=0.0, best=None, ranked=True, links=128, **settings)
+    return Game(world, "mixture", longest, 8, conservative=1.0, bias=0.0, best=None, ranked=16, moves=True, links=64, **settings)
 
 
 GAMES = {
@@ -107,13 +107,13 @@ def _ilql(game: Game, name: str) -> Experiment:
 def _ppo(game: Game, name: str) -> Experiment:
     head = HeadConfig(layers=0, bias=game.bias)
     algorithm = lmrl.ppo(head, game.gamma, imitation=game.imitation, **rates(game, optimizer=AdamWConfig(5e-4, warmup_steps=3)))
-    source = rollouts(game.tasks, 1)
+    source = _played(game)
     return _experiment(game, name, algorithm, Mixed(source, Demonstrations(game.batch)) if game.imitation else source, label="PPO")
 
 
 def _online_filtered(game: Game, name: str) -> Experiment:
     algorithm = lmrl.online_filtered(**rates(game, optimizer=AdamWConfig(5e-4, warmup_steps=3)))
-    return _experiment(game, name, algorithm, rollouts(game.tasks, 1), label="online filtered BC")
+    return _experiment(game, name, algorithm, _played(game), label="online filtered BC")
 
 
 METHODS = {"filtered": _filtered, "mc": _mc, "ilql": _ilql, "ppo": _ppo, "online_filtered": _online_filtered}
@@ -131,7 +131,7 @@ def _experiment(game: Game, name: str, algorithm: AlgorithmConfig, source: Sourc
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
     config.sft.source = _linked(Demonstrations(game.batch), game)
     if game.ranked:
-        config.sft.evaluation, config.rl.evaluation = Ranked(), Ranked()
+        config.sft.evaluation, config.rl.evaluation = _ranked(game), _ranked(game)
     return config
 
 
@@ -150,5 +150,13 @@ def _steered(game: Game, name: str, algorithm: AlgorithmConfig, source: Source, 
     head = HeadConfig(bias=game.bias)
     config.policy = SteeredConfig(config.policy, head, head, twins, game.beta)
     if game.ranked:
-        config.rl.evaluation = Ranked(score, temperature=0.0)
+        config.rl.evaluation = _ranked(game, score=score, temperature=0.0)
     return config
+
+
+def _ranked(game: Game, **settings: Any) -> Ranked:
+    return Ranked(longest=game.budget, together=game.ranked, **settings)
+
+
+def _played(game: Game) -> Rollouts:
+    return Rollouts(game.tasks, _ranked(game)) if game.moves else rollouts(game.tasks, 1)
