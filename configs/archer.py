@@ -37,7 +37,7 @@ from agentrl_jax.models.utterance_critic import OwnEncoder, PolicyTrunk, Utteran
 from agentrl_jax.optimizer import AdamWConfig
 
 VOCABULARY = 384
-ENCODER = EncoderConfig(layers=2, width=64, hidden=128, heads=4, positions=66, pool=mean_tokens)
+ENCODER = EncoderConfig(layers=1, width=64, hidden=128, heads=4, positions=50, pool=mean_tokens)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Game(Task):
 
 
 def _questions(words: str) -> Game:
-    return Game("TwentyQuestions-v0", "mixture", 288, 24, {"words": words}, states=(64,), trunk=False)
+    return Game("TwentyQuestions-v0", "mixture", 288, 24, {"words": words}, states=(48,), said=(8,), trunk=False)
 
 
 GAMES = {

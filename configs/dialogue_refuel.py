@@ -7,7 +7,8 @@ Expected effect: pairs that part at any turn teach it to ask first (the best ret
 (`:last_turn`) it only learns to make the best of what it was told. `:last_turn_offline`, `:last_turn_mixed` and `:multi_turn_mixed` take
 replies or histories from demonstrations; `_dpo` after any of these is the same data with DPO's loss. `:horizon` cuts dialogues after
 a random number of turns (then early advice is best), `:online` has setting two's KL in the reward, penalty and top layers alone,
-`:judged` a reward model in place of the reward, `:rebel` one turn alone. Returns of single runs, after fine-tuning's .36: `:refuel` .82
+`:judged` a reward model in place of the reward, `:rebel` one turn alone; `_twice` after `:refuel` or `:last_turn` is as published: two
+iterations of much data and many passes over it. Returns of single runs, after fine-tuning's .36: `:refuel` .82
 and .90, `:online` .86, `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of the order
 alone, which ranks four pairs of five as the reward does, is soon outplayed), `:rebel` .32 of at best .33. After 80 steps in place of 40:
 .84, `:multi_turn_mixed` .59, `:last_turn` .32, and `:refuel_dpo` 0.
@@ -44,8 +45,13 @@ def get_config(variant: str = "refuel") -> Experiment:
         "online": (Pairs(), refuel_online(kl=0.02, unended=-0.5, **settings | {"epochs": 4, "top_layers": 1})),
         "judged": (Pairs(), refuel(1.0, judge=judge, judge_steps=60, **settings)),
         "rebel": (Independent(2), rebel(ETA, **settings)),
+        **{
+            f"{name}_twice": (roll_ins[name], refuel(ETA, **settings | {"epochs": 8, "minibatches": 10}))
+            for name in ("refuel", "last_turn")
+        },
     }
     strategy, algorithm = pick(variant, "dialogue_refuel", **variants)
     players = ("random", "greedy", "expert")
-    source, steps = Rollouts(tasks=64, strategy=strategy), 40 + algorithm.judge_steps
+    tasks, steps = (640, 2) if variant.endswith("_twice") else (64, 40 + algorithm.judge_steps)
+    source = Rollouts(tasks=tasks, strategy=strategy)
     return small("dialogue-refuel", task, algorithm, source, steps, label=variant, players=players)

@@ -72,4 +72,5 @@ class Hierarchical(Board):
         ("archer.md", "offline"): hierarchical.offline_table,
         ("archer.md", "ablations"): hierarchical.ablations_table,
         ("refuel.md", "turns"): hierarchical.turns_table,
+        ("refuel.md", "iterations"): hierarchical.iterations_table,
     }

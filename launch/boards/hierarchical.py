@@ -33,6 +33,7 @@ ABLATIONS = {
 ABLATED = ("subset", "city")
 DIALOGUE = ("refuel", "multi_turn_mixed", "last_turn", "last_turn_mixed", "last_turn_offline", "refuel_dpo")
 TURNS = (1, 2, 3, 4, 5)
+TWICE = {"refuel_twice": "refuel", "last_turn_twice": "last_turn"}
 SMOOTH = 4  # iterations of a curve that are averaged
 
 
@@ -40,6 +41,11 @@ def learning(run_dir: Path) -> dict[str, Any]:
     """And how the return grew with what was played: (turns so far, mean return) after each iteration."""
     turns = np.cumsum(values_of(run_dir, "rollout/turns_played")).tolist()
     return {**measured(run_dir), "curve": [*zip(turns, values_of(run_dir, "rollout/return"))]}
+
+
+def played(run_dir: Path) -> dict[str, Any]:
+    """And the mean return of what each iteration played, by the policy of before it."""
+    return {**measured(run_dir), "played": values_of(run_dir, "rollout/return")}
 
 
 def _entries() -> dict[tuple[str, str], Entry]:
@@ -54,6 +60,8 @@ def _entries() -> dict[tuple[str, str], Entry]:
         for method in DIALOGUE:
             task, overrides = f"turns_{turns}", {"environment.options.horizon": str(turns)}
             found[task, method] = Entry(task, method, f"configs/dialogue_refuel.py:{method}", THREE, overrides=overrides)
+    for method in TWICE:
+        found["iterations", method] = Entry("iterations", method, f"configs/dialogue_refuel.py:{method}", THREE, played)
     return found
 
 
@@ -114,6 +122,16 @@ def ablations_table(folder: Path) -> str:
 def turns_table(folder: Path) -> str:
     """Mean returns of dialogues of so many turns."""
     return _returns([f"turns_{turns}" for turns in TURNS], {method: method for method in DIALOGUE}, folder)
+
+
+def iterations_table(folder: Path) -> str:
+    """Mean returns before, between and after two iterations."""
+    lines = head("", "fine-tuned", "one iteration", "two iterations")
+    for method, label in TWICE.items():
+        cells = ENTRIES["iterations", method].found(folder)
+        between = [cell and {"return": cell["played"][1]} for cell in cells]
+        lines.append(line(label, *(number(x, "return", ".2f") for x in (imitated(cells), between, cells))))
+    return "\n".join(lines)
 
 
 def _returns(tasks: Sequence[str], methods: dict[str, str], folder: Path) -> str:
