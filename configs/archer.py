@@ -8,11 +8,11 @@ ours in its manner), shop. Methods:
 - offline, on the demonstrations: iql_awr, sarsa_awr, iql_reinforce (published to collapse), iql_reinforce_bc, filtered.
 
 Published: GPT-2, a RoBERTa-base critic, 128 episodes (WebShop 512) and 50 critic and 3 actor steps of 256 an iteration, 10 or 20
-iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 30 critic steps of 32 and 3 actor steps of 64, 4
-iterations of warm-up, 120 thousand weights in all, and rates to match.
+iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 80 critic steps of 32 and 3 actor steps of 256,
+6 iterations of warm-up, 150 thousand weights in all, and rates to match; a critic of Twenty Questions reads whole lines as tokens.
 
 Expected effect: a better return than imitation's (the row SFT of the table), after fewer episodes than PPO takes. Advantages are less
-their mean (`centred`), and there are 16 iterations: more of them drift back, as the policy's entropy falls before so small a critic
+their mean (`centred`), and there are 24 iterations: more of them drift back, as the policy's entropy falls before so small a critic
 tells its questions apart. `agentrl-bench hierarchical` runs the tables (docs/archer.md).
 
 agentrl-train --config=configs/archer.py:subset-archer
@@ -30,14 +30,14 @@ from agentrl_jax.algorithms.utterance_values import Sampled
 from agentrl_jax.configs.small import HEAD, Task, pick, rates, rollouts, small
 from agentrl_jax.configs.twenty_questions import question_tokens
 from agentrl_jax.experiment import Demonstrations, Experiment
-from agentrl_jax.models.encoder import EncoderConfig, mean_tokens
+from agentrl_jax.models.encoder import EncoderConfig, max_tokens
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.tokenizers import BytePairs
 from agentrl_jax.models.utterance_critic import OwnEncoder, PolicyTrunk, UtteranceCriticConfig
 from agentrl_jax.optimizer import AdamWConfig
 
 VOCABULARY = 384
-ENCODER = EncoderConfig(layers=1, width=64, hidden=128, heads=4, positions=50, pool=mean_tokens)
+ENCODER = EncoderConfig(layers=1, width=64, hidden=128, heads=4, positions=50, pool=max_tokens)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def get_config(variant: str = "subset-archer") -> Experiment:
     game = pick(name, "archer", **GAMES)
     algorithm = pick(method, "archer", **_algorithms(game))()
     source = Demonstrations(batch=64) if method in OFFLINE else rollouts(tasks=64, group_size=1)
-    steps = 64 if method in ("ppo", "online_filtered") else 16
+    steps = {"ppo": 64, "online_filtered": 64, "chai": 8}.get(method, 24)
     config = small(f"archer-{variant}", game, algorithm, source, steps, label=LABELS.get(method, "ArCHer"), players=("random", "expert"))
     config.tokenizer = BytePairs(VOCABULARY, all_bytes=False)
     if method == "filtered":
@@ -82,13 +82,13 @@ def get_config(variant: str = "subset-archer") -> Experiment:
 
 
 def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig]]:
-    heads = UtteranceCriticConfig(head=HeadConfig(layers=2, hidden=64, scale=1.0, bias=game.bias))
+    heads = UtteranceCriticConfig(head=HeadConfig(layers=2, hidden=256, scale=1.0, bias=game.bias))
     own = PolicyTrunk() if game.trunk else OwnEncoder(ENCODER, question_tokens)
     shape: dict[str, Any] = {
         "batch": 32, "microbatch": 32, "states": game.states, "utterances": game.said, "optimizer": AdamWConfig(1e-3),
     }  # fmt: skip
     low: dict[str, Any] = {"optimizer": AdamWConfig(1.5e-4), "bin_length": game.longest, "microbatch": 16}
-    loop: dict[str, Any] = {"critic_steps": 30, "batch": 64, "warmup": 4, "capacity": 10_000, "weight": centred}
+    loop: dict[str, Any] = {"critic_steps": 80, "batch": 256, "warmup": 6, "capacity": 10_000, "weight": centred}
     data: dict[str, Any] = {"critic_steps": 30, "actor_steps": 6, "batch": 64}
 
     def values(encoder: Any = own) -> Any:

@@ -39,6 +39,12 @@ def mean_tokens(network: "Network", hidden: Float[Array, "B T D"], mask: Bool[Ar
     return mean.astype(hidden.dtype)
 
 
+def max_tokens(network: "Network", hidden: Float[Array, "B T D"], mask: Bool[Array, "B T"]) -> Float[Array, "B D"]:
+    """The largest of each number over real tokens: what stands in one place of a long text is not thinned out."""
+    least = jnp.finfo(hidden.dtype).min
+    return jnp.where(jnp.any(mask, axis=1)[:, None], jnp.max(jnp.where(mask[:, :, None], hidden, least), axis=1), 0.0)
+
+
 @dataclasses.dataclass
 class EncoderConfig:
     """The shape of an encoder; the defaults are RoBERTa-base's (Liu et al. 2019, arXiv:1907.11692). There is no dropout."""
@@ -51,7 +57,7 @@ class EncoderConfig:
     pad_id: int = 1  # the first token's position is pad_id + 1
     token_types: int = 1  # rows of their table; every token has type 0
     norm_eps: float = 1e-5
-    pool: Pool = first_token  # or `pooled`, `mean_tokens`
+    pool: Pool = first_token  # or `pooled`, `mean_tokens`, `max_tokens`
     param_dtype: str = "float32"
     compute_dtype: str = "float32"  # of activations and matrix products; norms and softmax are float32
     remat: bool = False  # keep only the input of each block for the backward pass, recompute the rest

@@ -11,13 +11,13 @@ import pytest
 from hand_made import mesh_of
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.models.encoder import EncoderConfig, first_token, mean_tokens, pooled, token_positions
+from agentrl_jax.models.encoder import EncoderConfig, first_token, max_tokens, mean_tokens, pooled, token_positions
 from agentrl_jax.policy import Encoder
 from agentrl_jax.sharding import batch_sharding, weight_shardings
 
 VOCAB = 32
 CONFIG = EncoderConfig(layers=2, width=16, hidden=24, heads=4, positions=16)
-POOLS = [first_token, pooled, mean_tokens]
+POOLS = [first_token, pooled, mean_tokens, max_tokens]
 erf = np.vectorize(math.erf)
 
 
@@ -69,8 +69,8 @@ def test_forward_agrees_with_a_loop_in_numpy(pool):
     got = forward(params, tokens, mask)
     for row in range(3):
         p, states = reference(CONFIG, params, tokens[row][mask[row]])
-        if pool is mean_tokens:
-            want = states.mean(0)
+        if pool in (mean_tokens, max_tokens):
+            want = states.mean(0) if pool is mean_tokens else states.max(0)
         else:
             want = np.tanh(states[0] @ p["pooler"] + p["pooler_bias"]) if pool is pooled else states[0]
         np.testing.assert_allclose(got[row], want, atol=1e-5, rtol=1e-5)
