@@ -77,11 +77,11 @@ def get_config(variant: str = "subset-archer") -> Experiment:
     config.tokenizer = BytePairs(VOCABULARY, all_bytes=False)
     if method == "filtered":
         assert config.sft
-        config.sft.label, config.sft.source, config.rl = LABELS[method], Demonstrations(batch=32, best=0.1), None
+        config.sft.label, config.sft.source = LABELS[method], Demonstrations(batch=32, best=0.1)
     return config
 
 
-def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig]]:
+def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig | None]]:
     heads = UtteranceCriticConfig(head=HeadConfig(layers=2, hidden=256, scale=1.0, bias=game.bias))
     own = PolicyTrunk() if game.trunk else OwnEncoder(ENCODER, question_tokens)
     shape: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig]]:
         "chai": lambda: archer.chai(values(), critic_steps=20, batch=64, capacity=10_000),
         "ppo": lambda: critics.ppo(HEAD, **rates(game)),
         "online_filtered": lambda: lmrl.online_filtered(**rates(game)),
-        "filtered": lambda: lmrl.online_filtered(**rates(game)),
+        "filtered": lambda: None,
         "iql_awr": lambda: offline(archer.archer_offline),
         "sarsa_awr": lambda: offline(archer.archer_offline, 0.5),
         "iql_reinforce": lambda: offline(archer.reinforce_offline),

@@ -50,6 +50,8 @@ class Game(Task):
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
     steps: int = 600  # of the values
+    final: float = 1.0  # their rate's share at the last step
+    clip: float = 1.0  # of their gradient's norm
 
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
@@ -71,7 +73,7 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 
 GAMES = {
-    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=32, tasks=32, steps=4000),
+    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=32, tasks=32, steps=4000, final=0.05, clip=5.0),
     "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
     "nav_fo": _nav("full", 1152),
     "nav_po": _nav("partial", 896),
@@ -86,10 +88,10 @@ GAMES = {
 
 def _filtered(game: Game, name: str) -> Experiment:
     """Imitation of the best episodes alone."""
-    config = _experiment(game, name, lmrl.online_filtered())
+    config = _experiment(game, name, None)
     assert config.sft
     kept = Demonstrations(game.batch, won=True) if game.best is None else Demonstrations(game.batch, best=game.best)
-    config.sft.label, config.sft.source, config.rl = "filtered BC", _linked(kept, game), None
+    config.sft.label, config.sft.source = "filtered BC", _linked(kept, game)
     return config
 
 
@@ -124,14 +126,14 @@ def get_config(variant: str = "wordle-ilql") -> Experiment:
     return pick(method, "lmrl", **METHODS)(pick(game, "lmrl", **GAMES), f"lmrl-{variant}")
 
 
-def _experiment(game: Game, name: str, algorithm: AlgorithmConfig, source: Source | None = None, **settings: Any) -> Experiment:
+def _experiment(game: Game, name: str, algorithm: AlgorithmConfig | None, source: Source | None = None, **settings: Any) -> Experiment:
     config = small(name, game, algorithm, source, players=("random", game.player, "expert"), **settings)
-    assert config.demonstrations and config.sft and config.rl
+    assert config.demonstrations and config.sft
     config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
     config.sft.source = _linked(Demonstrations(game.batch), game)
-    if game.ranked:
-        config.sft.evaluation, config.rl.evaluation = _ranked(game), _ranked(game)
+    for phase in config.phases.values() if game.ranked else ():
+        phase.evaluation = _ranked(game)
     return config
 
 
@@ -140,7 +142,7 @@ def _linked(source: Demonstrations, game: Game) -> Source:
 
 
 def _values(game: Game) -> dict[str, Any]:
-    optimizer = AdamWConfig(2e-3, warmup_steps=20, final_fraction=0.02, b2=0.95, clip_norm=5.0)
+    optimizer = AdamWConfig(2e-3, warmup_steps=20, final_fraction=game.final, b2=0.95, clip_norm=game.clip)
     return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
 
 

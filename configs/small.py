@@ -74,14 +74,14 @@ def pick(variant: str, config: str, **variants: T) -> T:
 def small(
     name: str,
     task: Task,
-    algorithm: AlgorithmConfig,
+    algorithm: AlgorithmConfig | None,
     source: Source | None = None,
     steps: int = 30,
     label: str = "RL",
     players: Sequence[str] = ("random", "expert"),
     **fields: Any,
 ) -> Experiment:
-    """Demonstrations by the task's player, a short fine-tuning, then the method; `source` None: 16 worlds a step, 8 episodes of each."""
+    """Demonstrations by the task's player, a short fine-tuning, then the method, if any; `source` None: 16 worlds a step, 8 times each."""
     imitate = SupervisedConfig(optimizer=AdamWConfig(4e-3, warmup_steps=30, final_fraction=0.1), bin_length=task.longest, microbatch=16)
     return Experiment(
         name=name,
@@ -91,7 +91,7 @@ def small(
         policy=DecoderConfig(layers=2, width=64, hidden=128, heads=4, kv_heads=2, head_size=16),
         demonstrations=DemonstrationConfig(task.player, episodes=4000),
         sft=Phase("SFT", Demonstrations(batch=32), imitate, steps=task.sft_steps, checkpoint_every=1000),
-        rl=Phase(label, source or rollouts(), algorithm, steps=steps, checkpoint_every=1000),
+        rl=Phase(label, source or rollouts(), algorithm, steps=steps, checkpoint_every=1000) if algorithm else None,
         evaluation=EvaluationConfig(episodes=256, players=tuple(players)),
         engine=EngineConfig(rows=128, positions=task.longest, chunk=8, burst=6, patience=0.1),
         **fields,
