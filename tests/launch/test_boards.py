@@ -84,7 +84,17 @@ def test_the_tables_of_the_pages_are_what_the_kept_cells_say(board: type[Board])
 def test_a_cell_of_the_hierarchical_tables_can_be_run(entry: Entry, tmp_path: Path):
     config = experiment_of(next(entry.kept(tmp_path, tmp_path)).cell)
     assert (config.rl is None) == (entry.method == "filtered")
-    assert config.environment.options.get("horizon", 0) == (int(entry.task[-1]) if entry.task.startswith("turns") else 0)
+    task, _, turns = entry.task.partition("_")
+    assert config.environment.options.get("horizon", 0) == {"turns": int(turns or 0), "iterations": 4}.get(task, 0)
+
+
+def test_between_two_iterations_is_what_the_second_played(tmp_path: Path):
+    for seed, (before, between, after) in enumerate([(0.3, 0.5, 0.8), (0.5, 0.5, 0.8), (0.4, 0.5, 0.8)]):
+        [one] = [x for x in hierarchical.ENTRIES["iterations", "refuel_twice"].kept(tmp_path) if x.cell.seed == seed]
+        one.path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(one.path, {**one.identity, "return": after, "imitated": {"return": before}, "played": [before, between]})
+    lines = hierarchical.iterations_table(tmp_path).splitlines()
+    assert lines[2:] == ["| refuel | 0.40 ± 0.25 | 0.50 ± 0.00 | 0.80 ± 0.00 |", "| last_turn | missing | missing | missing |"]
 
 
 def test_samples_are_counted_until_a_curve_is_as_high_as_the_other_at_its_best():
