@@ -72,6 +72,14 @@ def _row(chain: list[tuple[int, Call]]) -> Row:
     return row
 
 
+def distinct(rows: Sequence[Row]) -> tuple[list[Row], np.ndarray]:
+    """The rows that differ in their tokens, in which of them were written or in a temperature; and which of these each row is."""
+    names = [(row.tokens.tobytes(), row.action_mask.tobytes(), row.temperature.tobytes()) for row in rows]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    which = np.array([place[name] for name in names], np.int64)
+    return [rows[i] for i in np.unique(which, return_index=True)[1]], which
+
+
 @dataclass(frozen=True, eq=False)
 class Indices:
     """Who owns what. N policy-written tokens turn by turn and call by call, R turns, J trajectories; everything starts at 0.

@@ -22,7 +22,7 @@ from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Critic, Params, Policy
 from agentrl_jax.pooled import pooled
 from agentrl_jax.record import AnyArray, record
-from agentrl_jax.rows import Evidence, Indices, collate, evidence_of
+from agentrl_jax.rows import Evidence, Indices, collate, distinct, evidence_of
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.shares import settle
 from agentrl_jax.trajectories import Group
@@ -197,16 +197,17 @@ class TokenValues:
         c, hosts, whole = self._config, runtime.hosts, collate(experience)
         evidence = evidence_of(experience, whole)
         everyone = pooled(hosts, whole.indices, len(experience))
-        layout = settle(hosts, self._learner.share, pack(whole.rows, c.bin_length, self._rows), self._rows)
+        rows, which = distinct(whole.rows)  # what a small world shows again and again is computed once
+        indices = dataclasses.replace(whole.indices, token_row=which[whole.indices.token_row])
+        layout = settle(hosts, self._learner.share, pack(rows, c.bin_length, self._rows), self._rows)
         if layout is None:
             return state, {"skipped": 1.0, "tokens": 0.0, "device": []}
-        v, after, q, *_ = Scored(layout, whole.indices, self._rows).read(self._learner, state.params)
+        v, after, q, *_ = Scored(layout, indices, self._rows).read(self._learner, state.params)
         goal = c.goal(evidence, Read(v, after, q))
         weight = c.aggregation(everyone.indices)[everyone.mine]
-        columns = [weight, goal.q, q if goal.v is None else goal.v]
-        at = whole.indices.token_row, whole.indices.token_position
-        packed = [layout.scatter(np.asarray(x, np.float32), *at) for x in columns]
-        batches = split(ValueBatch(batch=layout.batch(packed[0]), q=packed[1], v=packed[2]), self._rows)
+        at = layout.place(indices.token_row, indices.token_position)
+        total, *means = averaged((layout.bins, layout.length), at, weight, goal.q, q if goal.v is None else goal.v)
+        batches = split(ValueBatch(batch=layout.batch(total), q=means[0], v=means[1]), self._rows)
         state, on_device = self._learner.update(state, batches)
         state = dataclasses.replace(state, params=self._follow(state.params))
         return state, {"skipped": 0.0, "tokens": float(len(everyone.mine)), "device": [on_device]}
@@ -225,6 +226,19 @@ class TokenValues:
             loss += 0.5 * jnp.where(short >= 0, c.goal.tau, 1 - c.goal.tau) * short**2
             metrics |= {"v": v, "v_error": jnp.abs(short)}
         return loss, metrics
+
+
+def averaged(shape: tuple[int, int], at: tuple[np.ndarray, np.ndarray], weight: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+    """At each place the sum of weights, and the mean of each of the values by these: a squared error's gradient is no other, float32."""
+
+    def gathered(numbers: np.ndarray) -> np.ndarray:
+        out = np.zeros(shape)
+        np.add.at(out, at, numbers)
+        return out
+
+    total = gathered(weight)
+    means = [gathered(weight * one) / np.where(total == 0, 1.0, total) for one in values]
+    return [x.astype(np.float32) for x in (total, *means)]
 
 
 def _followed(rate: float, params: Params) -> Params:

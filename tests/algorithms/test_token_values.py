@@ -20,6 +20,7 @@ from agentrl_jax.models.heads import Copies, HeadConfig
 from agentrl_jax.models.steered import Steered
 from agentrl_jax.optimizer import AdamWConfig
 from agentrl_jax.policy import Cache, Inputs, Output
+from agentrl_jax.rows import collate, distinct
 from agentrl_jax.runtime import Runtime
 from agentrl_jax.trajectories import Group, Trajectory
 from agentrl_jax.workers import InProcess
@@ -112,6 +113,18 @@ def test_monte_carlo_is_the_mean_discounted_return(runtime: Runtime):
     q, v = learnt(config(MonteCarlo(0.9)), CHAIN, runtime)
     assert q[0, 3] == pytest.approx((0.81 + 0.0 + 0.45) / 3, abs=0.02) and q[1, 4] == pytest.approx(0.45, abs=0.02)
     assert q[2, [5, 4]] == pytest.approx([1.0, 0.0], abs=0.02) and v.tolist() == [0.0] * 6  # V is not trained
+
+
+def test_what_is_said_again_is_computed_once_and_weighs_as_often(runtime: Runtime):
+    """Two episodes of the same tokens move the values as two of their mean reward; beside a third one each weighs its part."""
+    data = [episode([0, 1], [3, 5], [0.0, reward]) for reward in (0.0, 2.0)] + [episode([0, 1], [3, 4], [0.0, -1.0])]
+    mean = [episode([0, 1], [3, 5], [0.0, 1.0])] * 2 + data[2:]
+    for goal in (MonteCarlo(0.9), Expectile(0.9, 0.7)):
+        found, expected = (learnt(config(goal, conservative=0.1), some, runtime, steps=3) for some in (data, mean))
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+        np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    rows, which = distinct(collate([Group("", (one,)) for one in data]).rows)
+    assert which.tolist() == [0, 0, 1] and [row.tokens.tolist() for row in rows] == [[0, 3, 1, 5], [0, 3, 1, 4]]
 
 
 def test_a_large_conservative_term_makes_q_the_log_probs_of_the_data(runtime: Runtime):
