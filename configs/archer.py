@@ -9,7 +9,7 @@ ours in its manner), shop. Methods:
 
 Published: GPT-2, a RoBERTa-base critic, 128 episodes (WebShop 512) and 50 critic and 3 actor steps of 256 an iteration, 10 or 20
 iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 80 critic steps of 32 and 3 actor steps of 256,
-6 iterations of warm-up, 150 thousand weights in all, and rates to match; a critic of Twenty Questions reads whole lines as tokens.
+6 iterations of warm-up, 300 thousand weights in all, and rates to match; a critic of Twenty Questions reads whole lines as tokens.
 
 Expected effect: a better return than imitation's (the row SFT of the table), after fewer episodes than PPO takes. Advantages are less
 their mean (`centred`), and there are 24 iterations: more of them drift back, as the policy's entropy falls before so small a critic
@@ -37,7 +37,7 @@ from agentrl_jax.models.utterance_critic import OwnEncoder, PolicyTrunk, Utteran
 from agentrl_jax.optimizer import AdamWConfig
 
 VOCABULARY = 384
-ENCODER = EncoderConfig(layers=1, width=64, hidden=128, heads=4, positions=50, pool=max_tokens)
+ENCODER = EncoderConfig(layers=1, width=128, hidden=256, heads=4, positions=50, pool=max_tokens)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig | None]]:
     shape: dict[str, Any] = {
         "batch": 32, "microbatch": 32, "states": game.states, "utterances": game.said, "optimizer": AdamWConfig(1e-3),
     }  # fmt: skip
-    low: dict[str, Any] = {"optimizer": AdamWConfig(1.5e-4), "bin_length": game.longest, "microbatch": 16}
+    low: dict[str, Any] = {"optimizer": AdamWConfig(1.5e-4, final_fraction=0.05), "bin_length": game.longest, "microbatch": 16}
     loop: dict[str, Any] = {"critic_steps": 80, "batch": 256, "warmup": 6, "capacity": 10_000, "weight": centred}
     data: dict[str, Any] = {"critic_steps": 30, "actor_steps": 6, "batch": 64}
 
