@@ -73,7 +73,7 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 
 GAMES = {
-    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=32, tasks=32, steps=4000, final=0.05, clip=5.0),
+    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=2500, final=0.05, clip=5.0),
     "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
     "nav_fo": _nav("full", 1152),
     "nav_po": _nav("partial", 896),
@@ -86,12 +86,15 @@ GAMES = {
 }
 
 
+IMITATED = 32  # turns a step of cloning, where episodes are learned from turn by turn
+
+
 def _filtered(game: Game, name: str) -> Experiment:
     """Imitation of the best episodes alone."""
     config = _experiment(game, name, None)
     assert config.sft
     kept = Demonstrations(game.batch, won=True) if game.best is None else Demonstrations(game.batch, best=game.best)
-    config.sft.label, config.sft.source = "filtered BC", _linked(kept, game)
+    config.sft.label, config.sft.source = "filtered BC", _linked(kept, IMITATED if game.links else 0)
     return config
 
 
@@ -103,7 +106,8 @@ def _mc(game: Game, name: str) -> Experiment:
 def _ilql(game: Game, name: str) -> Experiment:
     aggregation = first_turns if game.links else token_mean
     algorithm = lmrl.ilql(tau=game.tau, conservative=game.conservative, aggregation=aggregation, **_values(game))
-    return _steered(game, name, algorithm, _linked(Demonstrations(game.batch), game), advantage, "ILQL", 2)
+    source = _linked(Demonstrations(game.batch), game.links)
+    return _steered(game, name, algorithm, source, advantage, "ILQL", 2)
 
 
 def _ppo(game: Game, name: str) -> Experiment:
@@ -131,14 +135,14 @@ def _experiment(game: Game, name: str, algorithm: AlgorithmConfig | None, source
     assert config.demonstrations and config.sft
     config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
-    config.sft.source = _linked(Demonstrations(game.batch), game)
+    config.sft.source = _linked(Demonstrations(game.batch), IMITATED if game.links else 0)
     for phase in config.phases.values() if game.ranked else ():
         phase.evaluation = _ranked(game)
     return config
 
 
-def _linked(source: Demonstrations, game: Game) -> Source:
-    return Links(source, game.links) if game.links else source
+def _linked(source: Demonstrations, count: int) -> Source:
+    return Links(source, count) if count else source
 
 
 def _values(game: Game) -> dict[str, Any]:
