@@ -107,7 +107,7 @@ class Archer:
             raise UserError("ArCHer needs critic_steps, batch and choices >= 1, and actor_steps, warmup and imitated >= 0")
         if c.imitated and not c.actor.auxiliaries:
             raise UserError("what is imitated is learned by an auxiliary: give the actor an Imitation")
-        self._values = c.values.build(policy, mesh, steps * c.critic_steps)
+        self.values = c.values.build(policy, mesh, steps * c.critic_steps)
         self._actor = c.actor.build(policy, mesh, max(1, (steps - c.warmup) * c.actor_steps))
         self._replay = TurnReplay(c.capacity)
         self._chooser: Chooser | None = None
@@ -115,7 +115,7 @@ class Archer:
 
     def init(self, key: Array, params: Params) -> TrainState:
         self._seed = int(np.asarray(jax.random.key_data(key)).ravel()[-1])
-        return _beside(self._actor.init(key, params), self._values.init(jax.random.fold_in(key, 1), params))
+        return _beside(self._actor.init(key, params), self.values.init(jax.random.fold_in(key, 1), params))
 
     def host_state(self) -> Any:
         kept = self._hosts.gather("what is replayed", self._replay.state())
@@ -133,9 +133,9 @@ class Archer:
         if c.choices == 1:
             return
         engine = runtime.engines[who.engine]
-        self._chooser = Chooser(self._values, state.extra.values.params["target"], who)
+        self._chooser = Chooser(self.values, state.extra.values.params["target"], who)
         runtime.add(UNRANKED, dataclasses.replace(who, engine=UNRANKED), engine)
-        runtime.add(c.agent, who, RankedEngine(engine, c.choices, self._chooser, self._values.rows))
+        runtime.add(c.agent, who, RankedEngine(engine, c.choices, self._chooser, self.values.rows))
 
     def step(self, state: TrainState, experience: Sequence[Group], runtime: Runtime) -> tuple[TrainState, dict[str, Any]]:
         """One iteration. While some process has no turn at all it is a counted skip."""
@@ -173,7 +173,7 @@ class Archer:
             judged = [said(call.action, who) for call in self._uttered(drawn, runtime, (self._seed, JUDGING + self._steps))]
         for i in range(c.critic_steps):
             part = slice(i * count, (i + 1) * count)
-            values, found = self._values.update(values, drawn[part], judged[part], hosts)
+            values, found = self.values.update(values, drawn[part], judged[part], hosts)
             on_device.append(found)
         return values, on_device
 
@@ -184,7 +184,7 @@ class Archer:
         c, hosts, who = self._config, runtime.hosts, runtime.agents[self._config.agent]
         drawn = self._replay.draw(len(hosts.mine(range(c.batch))), rng)
         calls = [replayed(t, "sampled") for t in drawn] if c.on_data else self._uttered(drawn, runtime, key)
-        advantage = self._values.advantage(values, [t.state for t in drawn], [said(call.action, who) for call in calls], hosts)
+        advantage = self.values.advantage(values, [t.state for t in drawn], [said(call.action, who) for call in calls], hosts)
         weight = c.weight(advantage.astype(np.float64))
         groups = [turn_of(call, float(w)) for call, w in zip(calls, weight) if len(call.action)]
         shown = self._replay.draw(len(hosts.mine(range(c.imitated))), rng)
