@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tokenizers import AddedToken
+from transformers import AddedToken
 
 from agentrl_jax.configs.small import Task
 from agentrl_jax.envs.lmrl.twenty_questions.table import attributes, guess, things

@@ -91,7 +91,15 @@ def test_cost_counts_the_same_prefill_for_every_turn():
 def test_utterances_time_each_part_at_each_length(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("<!-- steps -->\n<!-- /steps -->\n")
-    small = {"encoder_layers": 1, "encoder_width": 16, "encoder_hidden": 16, "encoder_heads": 2, "state": 12, "batch": 4, "microbatch": 4}
+    small: dict[str, Any] = {
+        "encoder_layers": 1,
+        "encoder_width": 16,
+        "encoder_hidden": 16,
+        "encoder_heads": 2,
+        "state": 12,
+        "batch": 4,
+        "microbatch": 4,
+    }
     line = line_of(Utterances(**MINUTE, **small, utterance=("2", "6"), repeats=2, page=str(page)).run())
     assert set(line["seconds"]) == {"2", "6"}
     assert all(set(parts) == set(PARTS) and min(parts.values()) > 0 for parts in line["seconds"].values())
