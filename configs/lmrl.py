@@ -5,7 +5,7 @@ episodes), mc (Monte-Carlo returns), ilql, ppo, online_filtered; the row SFT of 
 
 Published: GPT-2 small; the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have; what `Game` says is
 published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 thousand weights, their rates,
-fewer episodes, targets that follow faster, 16 of Wordle's 431 words, tau .8 in mazes (published .95); and moves of chess are ranked too,
+fewer episodes, targets that follow faster, 16 of Wordle's 431 words, tau .75 in mazes (published .95); and moves of chess are ranked too,
 in training as well, since so small a policy writes hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
 
 agentrl-train --config=configs/lmrl.py:wordle-ilql
@@ -56,7 +56,7 @@ class Game(Task):
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 4, tau=0.8, conservative=0.0, bias=-10.0, imitation=0.0, best=None, ranked=4, episodes=1240,
+        world, "mixture", longest, 4, tau=0.75, conservative=0.0, bias=-12.0, imitation=0.0, best=None, ranked=4, episodes=1240,
         tested=100, **settings,
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 
 GAMES = {
-    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=2500, final=0.05, clip=5.0),
+    "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=4000, final=0.05, clip=5.0),
     "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
     "nav_fo": _nav("full", 1152),
     "nav_po": _nav("partial", 896),
