@@ -1,4 +1,5 @@
-"""Measure: agentrl-bench sampling|agentic|update|utterances|latency|async|cost|scaling|steps|methods|lmrl|hierarchical: one JSON line.
+"""Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances, latency, async, cost, scaling, steps,
+methods, lmrl or hierarchical.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
