@@ -11,9 +11,10 @@ Published: GPT-2, a RoBERTa-base critic, 128 episodes (WebShop 512) and 50 criti
 iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 80 critic steps of 32 and 3 actor steps of 256,
 6 iterations of warm-up, 300 thousand weights in all, and rates to match; a critic of Twenty Questions reads whole lines as tokens.
 
-Expected effect: a better return than imitation's (the row SFT of the table), after fewer episodes than PPO takes. Advantages are less
-their mean (`centred`), and there are 24 iterations: more of them drift back, as the policy's entropy falls before so small a critic
-tells its questions apart. `agentrl-bench hierarchical` runs the tables (docs/archer.md).
+Expected effect: a better return than imitation's (the row SFT of the table); after fewer episodes than PPO takes, as published, it is not
+(docs/archer.md says what was read from the runs). Advantages are less their mean (`centred`), and there are 24 iterations: more of
+them drift back, as the policy's entropy falls before so small a critic tells its questions apart. `agentrl-bench hierarchical` runs
+the tables.
 
 agentrl-train --config=configs/archer.py:subset-archer
 """

@@ -14,6 +14,7 @@ from agentrl_jax.algorithms.archer import replayed, turn_of
 from agentrl_jax.algorithms.methods import archer
 from agentrl_jax.algorithms.turn_replay import Said, Transition
 from agentrl_jax.compilations import compilations
+from agentrl_jax.errors import UserError
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.launch import pages
 from agentrl_jax.launch.benches.sampling import sample_all
@@ -52,15 +53,16 @@ class Utterances(Serving, Shape):
     def run(self) -> dict[str, Any]:
         """Measure, print the table and report. Raises UserError where a size makes no sense."""
         self.config()
-        lengths = [int(length) for length in self.utterance]
-        found = {length: self.measured(length) for length in lengths}
-        table = steps_table({length: seconds for length, (seconds, _) in found.items()})
+        if wrong := [length for length in self.utterance if not length.isdecimal() or int(length) < 1]:
+            raise UserError(f"--utterance={wrong[0]} is no number of tokens, 1 or more")
+        found = {int(length): self.measured(int(length)) for length in self.utterance}
+        seconds = {length: times for length, (times, _) in found.items()}
+        table = steps_table(seconds)
         if self.page:
             pages.put(Path(self.page), "steps", table)
         print(table)
         return {
-            "bench": "utterances", "sizes": dataclasses.asdict(self), "params": self.params,
-            "seconds": {length: seconds for length, (seconds, _) in found.items()},
+            "bench": "utterances", "sizes": dataclasses.asdict(self), "params": self.params, "seconds": seconds,
             "compilations": sum(late for _, late in found.values()), **surroundings(),
         }  # fmt: skip
 

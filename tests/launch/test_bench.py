@@ -205,6 +205,7 @@ def test_the_command_prints_one_line():
         (["cost", "stray"], ["'stray'"]),
         (["agentic", "--vocab=100"], ["--vocab=100"]),
         (["latency", "--delays=1,long"], ["--delays=1,long"]),
+        (["utterances", "--utterance=8,32"], ["--utterance=8,32"]),
     ],
 )
 def test_wrong_flags_are_told_in_one_sentence(flags: list[str], words: list[str]):
