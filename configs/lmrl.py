@@ -5,8 +5,9 @@ episodes), mc (Monte-Carlo returns), ilql, ppo, online_filtered; the row SFT of 
 
 Published: GPT-2 small; the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have; what `Game` says is
 published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 thousand weights, their rates,
-fewer episodes, targets that follow faster, 16 of Wordle's 431 words, tau .75 in mazes (published .95); and moves of chess are ranked too,
-in training as well, since so small a policy writes hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
+fewer episodes, targets that follow faster, 16 of Wordle's 431 words, 8 endgames and an opponent without chance in them, tau .75 in mazes
+(published .95), phrases as tokens; and moves of chess are ranked too, in training as well, since so small a policy writes hardly a legal
+one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
 
 agentrl-train --config=configs/lmrl.py:wordle-ilql
 """
@@ -49,6 +50,7 @@ class Game(Task):
     tasks: int = 64  # rollouts a step
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
+    phrases: bool = False  # tokens go on over spaces: these worlds repeat themselves, and a third of the tokens is a third of the time
     steps: int = 600  # of the values
     final: float = 1.0  # their rate's share at the last step
     clip: float = 1.0  # of their gradient's norm
@@ -63,9 +65,13 @@ def _maze(world: str, longest: int, **settings: Any) -> Game:
 
 def _nav(view: str, longest: int) -> Game:
     return Game(
-        "TextNav-v0", "mixture", longest, 8, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=8,
-        vocabulary=256,
+        "TextNav-v0", "mixture", longest, 16, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=16,
+        vocabulary=512, phrases=True,
     )  # fmt: skip
+
+
+def _talk(world: str, longest: int, batch: int) -> Game:
+    return Game(world, "mixture", longest, 24, batch=batch, vocabulary=512, phrases=True)
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
@@ -74,15 +80,15 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 GAMES = {
     "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=4000, final=0.05, clip=5.0),
-    "maze_po": _maze("MazePO-v0", 360, batch=2, links=16, tasks=8),
-    "nav_fo": _nav("full", 1152),
-    "nav_po": _nav("partial", 896),
+    "maze_po": _maze("MazePO-v0", 96, batch=2, links=64, tasks=16, phrases=True),
+    "nav_fo": _nav("full", 480),
+    "nav_po": _nav("partial", 320),
     "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 16}, episodes=8000, batch=64, sft_steps=1000),
     "chess": _board("Chess-v0", 160, gamma=0.99, episodes=300, batch=4, tasks=8, tested=32),
-    "endgames": _board("ChessEndgames-v0", 80, batch=16, tasks=32),
-    "questions": Game("TwentyQuestions-v0", "mixture", 320, 24, vocabulary=256),
-    "city": Game("GuessCity-v0", "mixture", 512, 24, batch=16, vocabulary=256),
-    "dealer": Game("CarDealer-v0", "mixture", 400, 40, batch=16, vocabulary=256),
+    "endgames": _board("ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, batch=16, tasks=32, sft_steps=800),
+    "questions": _talk("TwentyQuestions-v0", 240, 32),
+    "city": _talk("GuessCity-v0", 400, 16),
+    "dealer": _talk("CarDealer-v0", 224, 32),
 }
 
 
@@ -133,7 +139,7 @@ def get_config(variant: str = "wordle-ilql") -> Experiment:
 def _experiment(game: Game, name: str, algorithm: AlgorithmConfig | None, source: Source | None = None, **settings: Any) -> Experiment:
     config = small(name, game, algorithm, source, players=("random", game.player, "expert"), **settings)
     assert config.demonstrations and config.sft
-    config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False)
+    config.tokenizer = BytePairs(vocab_size=game.vocabulary, all_bytes=False, phrases=game.phrases)
     config.demonstrations.episodes, config.evaluation.episodes = game.episodes, game.tested
     config.sft.source = _linked(Demonstrations(game.batch), IMITATED if game.links else 0)
     for phase in config.phases.values() if game.ranked else ():

@@ -51,10 +51,14 @@ def character_tokenizer(texts: Iterable[str], chat: bool = False) -> PreTrainedT
     return _wrap(tokenizer, chat, unk_token=UNKNOWN)
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, chat: bool = False, all_bytes: bool = True) -> PreTrainedTokenizerFast:
+def train_bpe(
+    texts: Iterable[str], vocab_size: int, chat: bool = False, all_bytes: bool = True, phrases: bool = False
+) -> PreTrainedTokenizerFast:
     """Byte-pair encoding over bytes with at most `vocab_size` ids, special tokens included (Sennrich et al. 2016, arXiv:1508.07909).
 
     Words carry the space before them and a newline is always a token of its own: "s l a t e\\n" -> "s" " l" " a" " t" " e" "\\n".
+    With `phrases` a token may go on over spaces, up to a whole line (as in SuperBPE, arXiv:2503.13423), and text that repeats itself
+    takes a third of the tokens.
     The 256 bytes are in the vocabulary, so every text can be encoded; without `all_bytes` only those that the texts hold
     are, the vocabulary of a small game stays small, and anything else becomes `<unk>`. Training is deterministic.
 
@@ -66,7 +70,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, chat: bool = False, all_byt
         raise UserError(f"A byte-pair vocabulary needs at least {256 + specials} ids, not {vocab_size}.")
     tokenizer = Tokenizer(models.BPE() if all_bytes else models.BPE(unk_token=UNKNOWN))
     newline = pre_tokenizers.Split("\n", behavior="isolated")
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not phrases)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([newline, words])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = list(_byte_vocabulary()) if all_bytes else []
@@ -84,9 +88,10 @@ class BytePairs:
     vocab_size: int = 512
     all_bytes: bool = True
     chat: bool = False
+    phrases: bool = False
 
     def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-        return train_bpe(texts, self.vocab_size, self.chat, self.all_bytes)
+        return train_bpe(texts, self.vocab_size, self.chat, self.all_bytes, self.phrases)
 
 
 @dataclass

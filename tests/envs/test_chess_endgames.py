@@ -46,6 +46,20 @@ def test_starts_are_legal_endings_of_all_four_kinds():
     assert min(kinds.values()) > 50  # of 75 expected, +- 7.5
 
 
+def test_few_positions_are_the_same_for_everybody_and_none_is_held_out():
+    starts = [{start_of(endgames_env(positions=5), seed) for seed in range(60)} for _ in range(2)]
+    assert starts[0] == starts[1] and len(starts[0]) == 5
+    assert not starts[0] & set(held_out()) and all(map(is_fair, starts[0]))
+    assert starts[0] < {start_of(endgames_env(positions=8), seed) for seed in range(200)}
+    assert endgames_env(positions=5).score_anchors is None
+
+
+@pytest.mark.parametrize("options", [{"positions": -1}, {"positions": 2.5}, {"positions": 4, "held_out": True}])
+def test_wrong_numbers_of_positions_are_refused(options):
+    with pytest.raises(UserError, match="positions"):
+        endgames_env(**options)
+
+
 def test_a_bare_king_is_on_the_rim_as_often_as_in_legal_positions():
     dice, rng = random.Random(0), np.random.default_rng(0)
     cells = [row * 10 + column for row in range(2, 10) for column in range(1, 9)]

@@ -14,6 +14,7 @@ WORDLE = ["s l a t e\nb b y g b\n", "c r o n y\ny b b g b\n", "f j u i p\nw v x 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is no UTF-8
 BYTES = byte_tokenizer()
 PAIRS = train_bpe(WORDLE, 300)
+PHRASES = train_bpe(["go east\ngo west\n"], 280, phrases=True)
 CHARACTERS = character_tokenizer(WORDLE)
 CHAT = [
     {"role": "system", "content": "Play.\nShort."},
@@ -35,9 +36,10 @@ def test_the_byte_tokenizer_is_utf8(text):
 @given(st.one_of(TEXT, st.text("abc \n\r\t'.,<eos>"), st.sampled_from(WORDLE)))
 @settings(max_examples=200)
 def test_byte_pairs_round_trip_and_a_newline_stands_alone(text):
-    ids = plain(PAIRS, text)
-    assert PAIRS.decode(ids) == text
-    assert ids.count(PAIRS.convert_tokens_to_ids("Ċ")) == text.count("\n")
+    for tokenizer in (PAIRS, PHRASES):
+        ids = plain(tokenizer, text)
+        assert tokenizer.decode(ids) == text
+        assert ids.count(tokenizer.convert_tokens_to_ids("Ċ")) == text.count("\n")
 
 
 @given(st.text(sorted(set("".join(WORDLE)))))
@@ -54,6 +56,11 @@ def test_an_unseen_character_is_unknown():
 def test_a_wordle_move_is_six_byte_pair_tokens():
     assert PAIRS.tokenize("s l a t e\n") == ["s", "Ġl", "Ġa", "Ġt", "Ġe", "Ċ"]
     assert PAIRS.tokenize("\n\n l") == ["Ċ", "Ċ", "Ġl"]
+
+
+def test_phrases_go_on_over_spaces_and_not_over_lines():
+    text = "go east\ngo west\n\n go"
+    assert [PHRASES.decode([i]) for i in plain(PHRASES, text)] == ["go east", "\n", "go west", "\n", "\n", " ", "go"]
 
 
 def test_byte_pairs_are_learned_the_same_way_twice_and_fit_their_size():

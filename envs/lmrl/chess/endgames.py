@@ -26,12 +26,17 @@ def drawn(rng: np.random.Generator) -> str:
 
 
 @cache
-def held_out() -> tuple[str, ...]:
-    """The 645 positions of the evaluation, which no other game starts from. LMRL-Gym's list is not among these: they are drawn here."""
+def listed(count: int) -> tuple[str, ...]:
+    """The first positions of a fixed sequence, no two alike."""
     rng, found = np.random.default_rng(HELD_OUT_SEED), dict[str, None]()
-    while len(found) < HELD_OUT:
+    while len(found) < count:
         found[drawn(rng)] = None
     return tuple(found)
+
+
+def held_out() -> tuple[str, ...]:
+    """The 645 positions of the evaluation, which no other game starts from. LMRL-Gym's list is not among these: they are drawn here."""
+    return listed(HELD_OUT)
 
 
 @cache
@@ -42,17 +47,20 @@ def _kept() -> frozenset[str]:
 class ChessEndgames(Chess):
     """`Chess` from a random ending of king and queen, rook, queen and rook, or two rooks against a king, White to move.
 
-    A game starts anywhere but at the 645 held-out positions; with `held_out` at one of these. Reset options: `index`, which of the
-    held-out positions, and `fen`. LMRL-Gym's evaluation of GPT-4 has `moves` = 50.
+    A game starts anywhere but at the 645 held-out positions; with `held_out` at one of these, with `positions` at one of so many others,
+    always the same. Reset options: `index`, which of the held-out positions, and `fen`. LMRL-Gym's evaluation of GPT-4 has `moves` = 50.
     """
 
     reset_options: ClassVar[tuple[str, ...]] = ("fen", "index")
     weakest: ClassVar[float] = 0.75
 
-    def __init__(self, held_out: bool = False, **options: Any) -> None:
+    def __init__(self, held_out: bool = False, positions: int = 0, **options: Any) -> None:
         super().__init__(**options)
+        if type(positions) is not int or positions < 0 or (held_out and positions):
+            raise UserError(f"positions is a whole number from 0, and 0 with held_out, not {positions!r}")
         self.held_out = held_out
-        self.score_anchors = ANCHORS
+        self._few = listed(HELD_OUT + positions)[HELD_OUT:]
+        self.score_anchors = None if positions else ANCHORS
 
     def _drawn(self, options: dict[str, Any]) -> str:
         if options.keys() == {"fen", "index"}:
@@ -66,6 +74,8 @@ class ChessEndgames(Chess):
             return rules.check(options["fen"])
         if self.held_out:
             return held_out()[self.np_random.integers(HELD_OUT)]
+        if self._few:
+            return self._few[self.np_random.integers(len(self._few))]
         while (fen := drawn(self.np_random)) in _kept():
             pass
         return fen
