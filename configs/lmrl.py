@@ -51,7 +51,7 @@ class Game(Task):
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
     phrases: bool = False  # tokens go on over spaces: these worlds repeat themselves, and a third of the tokens is a third of the time
-    steps: int = 600  # of the values
+    steps: int = 600  # of ILQL
     final: float = 1.0  # their rate's share at the last step
     clip: float = 1.0  # of their gradient's norm
 
@@ -92,6 +92,7 @@ GAMES = {
 }
 
 
+RETURNS = 600  # steps of Monte-Carlo values
 IMITATED = 32  # turns a step of cloning, where episodes are learned from turn by turn
 
 
@@ -106,14 +107,14 @@ def _filtered(game: Game, name: str) -> Experiment:
 
 def _mc(game: Game, name: str) -> Experiment:
     algorithm = lmrl.monte_carlo(conservative=game.conservative, **_values(game))
-    return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1)
+    return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1, RETURNS)
 
 
 def _ilql(game: Game, name: str) -> Experiment:
     aggregation = first_turns if game.links else token_mean
     algorithm = lmrl.ilql(tau=game.tau, conservative=game.conservative, aggregation=aggregation, **_values(game))
     source = _linked(Demonstrations(game.batch), game.links)
-    return _steered(game, name, algorithm, source, advantage, "ILQL", 2)
+    return _steered(game, name, algorithm, source, advantage, "ILQL", 2, game.steps)
 
 
 def _ppo(game: Game, name: str) -> Experiment:
@@ -156,8 +157,10 @@ def _values(game: Game) -> dict[str, Any]:
     return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
 
 
-def _steered(game: Game, name: str, algorithm: AlgorithmConfig, source: Source, score: Score, label: str, twins: int) -> Experiment:
-    config = _experiment(game, name, algorithm, source, steps=game.steps, label=label)
+def _steered(
+    game: Game, name: str, algorithm: AlgorithmConfig, source: Source, score: Score, label: str, twins: int, steps: int
+) -> Experiment:
+    config = _experiment(game, name, algorithm, source, steps=steps, label=label)
     assert isinstance(config.policy, DecoderConfig) and config.rl
     head = HeadConfig(bias=game.bias)
     config.policy = SteeredConfig(config.policy, head, head, twins, game.beta)
