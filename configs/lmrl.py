@@ -52,8 +52,10 @@ class Game(Task):
     vocabulary: int = VOCABULARY
     phrases: bool = False  # tokens go on over spaces: these worlds repeat themselves, and a third of the tokens is a third of the time
     steps: int = 600  # of ILQL
-    final: float = 1.0  # their rate's share at the last step
-    clip: float = 1.0  # of their gradient's norm
+    final: float = 1.0  # its rate's share at the last step
+    clip: float = 1.0  # of its gradient's norm
+    played: int = 30  # steps of the methods that play
+    rate: float = 5e-4  # of these
 
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
@@ -81,13 +83,23 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 GAMES = {
     "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=4000, final=0.05, clip=5.0),
     "maze_po": _maze("MazePO-v0", 96, batch=2, links=64, tasks=16, phrases=True),
-    "nav_fo": _nav("full", 480),
-    "nav_po": _nav("partial", 320),
+    "nav_fo": _nav("full", 576),
+    "nav_po": _nav("partial", 384),
     "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 16}, episodes=8000, batch=64, sft_steps=1000),
     "chess": _board("Chess-v0", 160, gamma=0.99, episodes=300, batch=4, tasks=8, tested=32),
-    "endgames": _board("ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, batch=16, tasks=32, sft_steps=800),
+    "endgames": _board(
+        "ChessEndgames-v0",
+        80,
+        options={"positions": 8, "blunder": 0.0, "noise": 0.0},
+        imitation=0.0,
+        batch=16,
+        played=40,
+        rate=2e-4,
+        tested=128,
+        sft_steps=800,
+    ),
     "questions": _talk("TwentyQuestions-v0", 240, 32),
-    "city": _talk("GuessCity-v0", 400, 16),
+    "city": _talk("GuessCity-v0", 480, 16),
     "dealer": _talk("CarDealer-v0", 224, 32),
 }
 
@@ -119,14 +131,14 @@ def _ilql(game: Game, name: str) -> Experiment:
 
 def _ppo(game: Game, name: str) -> Experiment:
     head = HeadConfig(layers=0, bias=game.bias)
-    algorithm = lmrl.ppo(head, game.gamma, imitation=game.imitation, **rates(game, optimizer=AdamWConfig(5e-4, warmup_steps=3)))
-    source = _played(game)
-    return _experiment(game, name, algorithm, Mixed(source, Demonstrations(game.batch)) if game.imitation else source, label="PPO")
+    algorithm = lmrl.ppo(head, game.gamma, imitation=game.imitation, **rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3)))
+    source = Mixed(_played(game), Demonstrations(game.batch)) if game.imitation else _played(game)
+    return _experiment(game, name, algorithm, source, steps=game.played, label="PPO")
 
 
 def _online_filtered(game: Game, name: str) -> Experiment:
-    algorithm = lmrl.online_filtered(**rates(game, optimizer=AdamWConfig(5e-4, warmup_steps=3)))
-    return _experiment(game, name, algorithm, _played(game), label="online filtered BC")
+    algorithm = lmrl.online_filtered(**rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3)))
+    return _experiment(game, name, algorithm, _played(game), steps=game.played, label="online filtered BC")
 
 
 METHODS = {"filtered": _filtered, "mc": _mc, "ilql": _ilql, "ppo": _ppo, "online_filtered": _online_filtered}
