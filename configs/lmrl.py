@@ -47,6 +47,7 @@ class Game(Task):
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
     episodes: int = 2000
     batch: int = 32  # demonstrations a step
+    bins: int = 32  # that these are packed into, about
     tasks: int = 64  # rollouts a step
     tested: int = 256  # worlds of the evaluation
     vocabulary: int = VOCABULARY
@@ -67,13 +68,13 @@ def _maze(world: str, longest: int, **settings: Any) -> Game:
 
 def _nav(view: str, longest: int) -> Game:
     return Game(
-        "TextNav-v0", "mixture", longest, 16, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=16,
-        vocabulary=512, phrases=True,
+        "TextNav-v0", "mixture", longest, 16, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=24,
+        bins=16, vocabulary=1024, phrases=True,
     )  # fmt: skip
 
 
-def _talk(world: str, longest: int, batch: int) -> Game:
-    return Game(world, "mixture", longest, 24, batch=batch, vocabulary=512, phrases=True)
+def _talk(world: str, longest: int, batch: int, bins: int) -> Game:
+    return Game(world, "mixture", longest, 24, batch=batch, bins=bins, vocabulary=1024, phrases=True)
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
@@ -83,25 +84,18 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 GAMES = {
     "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=4000, final=0.05, clip=5.0),
     "maze_po": _maze("MazePO-v0", 96, batch=2, links=64, tasks=16, phrases=True),
-    "nav_fo": _nav("full", 576),
-    "nav_po": _nav("partial", 384),
+    "nav_fo": _nav("full", 320),
+    "nav_po": _nav("partial", 256),
     "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 16}, episodes=8000, batch=64, sft_steps=1000),
     "chess": _board("Chess-v0", 160, gamma=0.99, episodes=300, batch=4, tasks=8, tested=32),
     "endgames": _board(
-        "ChessEndgames-v0",
-        80,
-        options={"positions": 8, "blunder": 0.0, "noise": 0.0},
-        imitation=0.0,
-        batch=16,
-        played=40,
-        rate=2e-4,
-        tested=128,
-        sft_steps=800,
+        "ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, imitation=0.0, batch=16, played=40, rate=2e-4,
+        tested=128, sft_steps=800,
     ),
-    "questions": _talk("TwentyQuestions-v0", 240, 32),
-    "city": _talk("GuessCity-v0", 480, 16),
-    "dealer": _talk("CarDealer-v0", 224, 32),
-}
+    "questions": _talk("TwentyQuestions-v0", 192, 32, 32),
+    "city": _talk("GuessCity-v0", 384, 20, 16),
+    "dealer": _talk("CarDealer-v0", 160, 40, 16),
+}  # fmt: skip
 
 
 RETURNS = 600  # steps of Monte-Carlo values
@@ -166,7 +160,7 @@ def _linked(source: Demonstrations, count: int) -> Source:
 
 def _values(game: Game) -> dict[str, Any]:
     optimizer = AdamWConfig(2e-3, warmup_steps=20, final_fraction=game.final, b2=0.95, clip_norm=game.clip)
-    return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": 32}
+    return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": game.bins}
 
 
 def _steered(
