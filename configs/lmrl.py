@@ -4,10 +4,10 @@ Tasks: maze_fo, maze_po, nav_fo, nav_po, wordle, chess, endgames, questions, cit
 episodes), mc (Monte-Carlo returns), ilql, ppo, online_filtered; the row SFT of any of them but the first is plain behaviour cloning.
 
 Published: GPT-2 small; the horizons, rewards, data policies and discounts that the tasks and `methods.lmrl` have; what `Game` says is
-published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 thousand weights, their rates,
-fewer episodes, targets that follow faster, 16 of Wordle's 431 words, 8 endgames and an opponent without chance in them, tau .75 in mazes
-(published .95), phrases as tokens; and moves of chess are ranked too, in training as well, since so small a policy writes hardly a legal
-one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
+published; in mazes the moves are ranked, BC's by likelihood and the others' by their values. Ours: 60 to 120 thousand weights, their rates,
+fewer episodes, targets that follow faster; 16 of Wordle's 431 words, ten of Twenty Questions', 8 endgames and an opponent without chance in
+them; tau .75 in mazes (published .95); phrases as tokens; and moves of chess are ranked too, in training as well, since so small a policy
+writes hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.md).
 
 agentrl-train --config=configs/lmrl.py:wordle-ilql
 """
@@ -69,12 +69,12 @@ def _maze(world: str, longest: int, **settings: Any) -> Game:
 def _nav(view: str, longest: int) -> Game:
     return Game(
         "TextNav-v0", "mixture", longest, 16, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=24,
-        bins=16, vocabulary=1024, phrases=True,
+        bins=16, tasks=32, played=40, vocabulary=1024, phrases=True,
     )  # fmt: skip
 
 
-def _talk(world: str, longest: int, batch: int, bins: int) -> Game:
-    return Game(world, "mixture", longest, 24, batch=batch, bins=bins, vocabulary=1024, phrases=True)
+def _talk(world: str, longest: int, batch: int, **settings: Any) -> Game:
+    return Game(world, "mixture", longest, 24, batch=batch, vocabulary=1024, phrases=True, **settings)
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
@@ -92,9 +92,9 @@ GAMES = {
         "ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, imitation=0.0, batch=16, played=40, rate=2e-4,
         tested=128, sft_steps=800,
     ),
-    "questions": _talk("TwentyQuestions-v0", 192, 32, 32),
-    "city": _talk("GuessCity-v0", 384, 20, 16),
-    "dealer": _talk("CarDealer-v0", 160, 40, 16),
+    "questions": _talk("TwentyQuestions-v0", 112, 64, options={"words": "subset"}, imitation=0.0, played=48, rate=1e-3),
+    "city": _talk("GuessCity-v0", 384, 20, bins=16),
+    "dealer": _talk("CarDealer-v0", 160, 40, bins=16),
 }  # fmt: skip
 
 
@@ -125,13 +125,13 @@ def _ilql(game: Game, name: str) -> Experiment:
 
 def _ppo(game: Game, name: str) -> Experiment:
     head = HeadConfig(layers=0, bias=game.bias)
-    algorithm = lmrl.ppo(head, game.gamma, imitation=game.imitation, **rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3)))
+    algorithm = lmrl.ppo(head, game.gamma, imitation=game.imitation, **_playing(game))
     source = Mixed(_played(game), Demonstrations(game.batch)) if game.imitation else _played(game)
     return _experiment(game, name, algorithm, source, steps=game.played, label="PPO")
 
 
 def _online_filtered(game: Game, name: str) -> Experiment:
-    algorithm = lmrl.online_filtered(**rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3)))
+    algorithm = lmrl.online_filtered(**_playing(game))
     return _experiment(game, name, algorithm, _played(game), steps=game.played, label="online filtered BC")
 
 
@@ -161,6 +161,10 @@ def _linked(source: Demonstrations, count: int) -> Source:
 def _values(game: Game) -> dict[str, Any]:
     optimizer = AdamWConfig(2e-3, warmup_steps=20, final_fraction=game.final, b2=0.95, clip_norm=game.clip)
     return {"optimizer": optimizer, "polyak": 0.1, "bin_length": game.longest, "microbatch": game.bins}
+
+
+def _playing(game: Game) -> dict[str, Any]:
+    return rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3), microbatch=game.bins)
 
 
 def _steered(
