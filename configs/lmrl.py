@@ -92,7 +92,9 @@ GAMES = {
         "ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, imitation=0.0, batch=16, played=40, rate=2e-4,
         tested=128, sft_steps=800,
     ),
-    "questions": _talk("TwentyQuestions-v0", 128, 64, options={"words": "subset"}, imitation=0.0, played=48, rate=1e-3),
+    "questions": _talk(
+        "TwentyQuestions-v0", 128, 32, options={"words": "subset"}, imitation=0.0, episodes=8000, bins=16, played=48, rate=1e-3,
+    ),
     "city": _talk("GuessCity-v0", 384, 20, bins=16),
     "dealer": _talk("CarDealer-v0", 160, 40, bins=16),
 }  # fmt: skip
