@@ -41,7 +41,7 @@ class Game(Task):
     imitation: float = 1.0  # PPO's weight of cross entropy on demonstrations
     best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
 
-    beta: float = 8.0
+    beta: float = 8.0  # how much the values say where the policy speaks: published 16 and 32, to be tried from 1 on
     ranked: int = 0  # where it is judged, the best of the actions that its world names is played; so many are read side by side
     moves: bool = False  # and where it learns by playing, one of them by its likelihood
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
@@ -69,12 +69,12 @@ def _maze(world: str, longest: int, **settings: Any) -> Game:
 def _nav(view: str, longest: int) -> Game:
     return Game(
         "TextNav-v0", "mixture", longest, 16, {"view": view}, tau=0.8, conservative=0.0, bias=0.0, best=None, episodes=2500, batch=24,
-        bins=16, tasks=32, played=40, vocabulary=1024, phrases=True,
+        beta=2.0, bins=16, tasks=32, played=40, vocabulary=1024, phrases=True,
     )  # fmt: skip
 
 
 def _talk(world: str, longest: int, batch: int, **settings: Any) -> Game:
-    return Game(world, "mixture", longest, 24, batch=batch, vocabulary=1024, phrases=True, **settings)
+    return Game(world, "mixture", longest, 24, beta=2.0, batch=batch, vocabulary=1024, phrases=True, **settings)
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
@@ -94,6 +94,7 @@ GAMES = {
     ),
     "questions": _talk(
         "TwentyQuestions-v0", 128, 32, options={"words": "subset"}, imitation=0.0, episodes=8000, bins=16, played=48, rate=1e-3,
+        sft_steps=600,
     ),
     "city": _talk("GuessCity-v0", 384, 20, bins=16),
     "dealer": _talk("CarDealer-v0", 160, 40, bins=16),
