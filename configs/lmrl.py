@@ -53,8 +53,8 @@ class Game(Task):
     vocabulary: int = VOCABULARY
     phrases: bool = False  # tokens go on over spaces: these worlds repeat themselves, and a third of the tokens is a third of the time
     steps: int = 600  # of ILQL
-    final: float = 1.0  # its rate's share at the last step
-    clip: float = 1.0  # of its gradient's norm
+    final: float = 1.0  # the values' rate's share at the last step
+    clip: float = 1.0  # of their gradient's norm
     played: int = 30  # steps of the methods that play
     rate: float = 5e-4  # of these
 
@@ -74,7 +74,10 @@ def _nav(view: str, longest: int) -> Game:
 
 
 def _talk(world: str, longest: int, batch: int, **settings: Any) -> Game:
-    return Game(world, "mixture", longest, 24, beta=2.0, batch=batch, vocabulary=1024, phrases=True, **settings)
+    return Game(
+        world, "mixture", longest, 24, imitation=0.0, beta=2.0, episodes=8000, batch=batch, played=48, rate=1e-3, vocabulary=1024,
+        phrases=True, bins=16, sft_steps=600, **settings,
+    )  # fmt: skip
 
 
 def _board(world: str, longest: int, **settings: Any) -> Game:
@@ -92,12 +95,9 @@ GAMES = {
         "ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, imitation=0.0, batch=16, played=40, rate=2e-4,
         tested=128, sft_steps=800,
     ),
-    "questions": _talk(
-        "TwentyQuestions-v0", 128, 32, options={"words": "subset"}, imitation=0.0, episodes=8000, bins=16, played=48, rate=1e-3,
-        sft_steps=600,
-    ),
-    "city": _talk("GuessCity-v0", 384, 20, bins=16),
-    "dealer": _talk("CarDealer-v0", 160, 40, bins=16),
+    "questions": _talk("TwentyQuestions-v0", 128, 32, options={"words": "subset"}),
+    "city": _talk("GuessCity-v0", 384, 20),
+    "dealer": _talk("CarDealer-v0", 160, 40),
 }  # fmt: skip
 
 
