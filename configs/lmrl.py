@@ -57,6 +57,7 @@ class Game(Task):
     clip: float = 1.0  # of their gradient's norm
     played: int = 30  # steps of the methods that play
     rate: float = 5e-4  # of these
+    slowed: float = 1.0  # this rate's share at the last step
 
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
@@ -75,8 +76,8 @@ def _nav(view: str, longest: int) -> Game:
 
 def _talk(world: str, longest: int, batch: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 24, imitation=0.0, beta=2.0, episodes=8000, batch=batch, played=48, rate=1e-3, vocabulary=1024,
-        phrases=True, bins=16, sft_steps=600, **settings,
+        world, "mixture", longest, 24, imitation=0.0, beta=2.0, episodes=8000, batch=batch, played=40, rate=1e-3, slowed=0.05,
+        vocabulary=1024, phrases=True, bins=16, sft_steps=600, **settings,
     )  # fmt: skip
 
 
@@ -167,7 +168,7 @@ def _values(game: Game) -> dict[str, Any]:
 
 
 def _playing(game: Game) -> dict[str, Any]:
-    return rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3), microbatch=game.bins)
+    return rates(game, optimizer=AdamWConfig(game.rate, warmup_steps=3, final_fraction=game.slowed), microbatch=game.bins)
 
 
 def _steered(
