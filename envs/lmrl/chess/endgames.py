@@ -58,8 +58,7 @@ class ChessEndgames(Chess):
         super().__init__(**options)
         if type(positions) is not int or positions < 0 or (held_out and positions):
             raise UserError(f"positions is a whole number from 0, and 0 with held_out, not {positions!r}")
-        self.held_out = held_out
-        self._few = listed(HELD_OUT + positions)[HELD_OUT:]
+        self.held_out, self.positions = held_out, positions
         self.score_anchors = None if positions else ANCHORS
 
     def _drawn(self, options: dict[str, Any]) -> str:
@@ -74,8 +73,8 @@ class ChessEndgames(Chess):
             return rules.check(options["fen"])
         if self.held_out:
             return held_out()[self.np_random.integers(HELD_OUT)]
-        if self._few:
-            return self._few[self.np_random.integers(len(self._few))]
+        if self.positions:
+            return listed(HELD_OUT + self.positions)[HELD_OUT + self.np_random.integers(self.positions)]
         while (fen := drawn(self.np_random)) in _kept():
             pass
         return fen
