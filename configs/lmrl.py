@@ -12,7 +12,7 @@ writes hardly a legal one. `agentrl-bench lmrl` runs the whole table (docs/lmrl.
 agentrl-train --config=configs/lmrl.py:wordle-ilql
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl_jax.algorithm import AlgorithmConfig
@@ -42,6 +42,7 @@ class Game(Task):
     best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
 
     beta: float = 8.0  # how much the values say where the policy speaks: published 16 and 32, to be tried from 1 on
+    returns_beta: float | None = None  # of Monte-Carlo values, where it is another
     ranked: int = 0  # where it is judged, the best of the actions that its world names is played; so many are read side by side
     moves: bool = False  # and where it learns by playing, one of them by its likelihood
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
@@ -90,7 +91,10 @@ GAMES = {
     "maze_po": _maze("MazePO-v0", 96, batch=2, links=64, tasks=16, phrases=True),
     "nav_fo": _nav("full", 320),
     "nav_po": _nav("partial", 256),
-    "wordle": Game("Wordle-v0", "mixture", 80, 12, {"words": 16}, episodes=8000, batch=64, sft_steps=1000),
+    "wordle": Game(
+        "Wordle-v0", "mixture", 32, 4, {"words": 16}, returns_beta=4.0, episodes=8000, batch=64, vocabulary=1024, phrases=True, steps=1200,
+        final=0.05, sft_steps=1000,
+    ),
     "chess": _board("Chess-v0", 160, gamma=0.99, episodes=300, batch=4, tasks=8, tested=32),
     "endgames": _board(
         "ChessEndgames-v0", 80, options={"positions": 8, "blunder": 0.0, "noise": 0.0}, imitation=0.0, batch=16, played=40, rate=2e-4,
@@ -117,6 +121,7 @@ def _filtered(game: Game, name: str) -> Experiment:
 
 def _mc(game: Game, name: str) -> Experiment:
     algorithm = lmrl.monte_carlo(conservative=game.conservative, **_values(game))
+    game = replace(game, beta=game.returns_beta or game.beta)
     return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1, RETURNS)
 
 
