@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.replacing import replacing
 
 _TRUSTED = {"agentrl_jax"}  # top-level modules
 
@@ -108,9 +109,8 @@ def claim(run_dir: Path, config: Any) -> bool:
                 more = f" and {len(other) - 1} more" if len(other) > 1 else ""
                 raise UserError(f"the run folder {run_dir} belongs to another config ({other[0]}{more}): pass --run_dir=... or --fresh")
             return True
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(data, indent=1))
-        unfinished.replace(path)
+        with replacing(path) as unfinished:
+            unfinished.write_text(json.dumps(data, indent=1))
     except ValueError as error:
         raise UserError(f"{path} is damaged: pass --fresh to start over") from error
     except OSError as error:

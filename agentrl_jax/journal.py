@@ -21,6 +21,7 @@ import numpy as np
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
+from agentrl_jax.replacing import replacing
 from agentrl_jax.trajectories import Call, Sampling, Trajectory, Turn
 
 SCHEMA = 1
@@ -75,25 +76,19 @@ def truncate(path: str | os.PathLike[str], keep: Callable[[dict[str, Any]], bool
     path = Path(path)
     if not path.exists():
         return
-    new = path.with_name(path.name + ".new")
-    try:
-        with open(new, "w", encoding="ascii") as file:
-            for _, data in lines_of(path):
-                if keep(data):
-                    file.write(json.dumps(data) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
+    with replacing(path) as unfinished, open(unfinished, "w", encoding="ascii") as file:
+        for _, data in lines_of(path):
+            if keep(data):
+                file.write(json.dumps(data) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def merge(parts: Sequence[Path], path: Path, order: Callable[[dict[str, Any]], Any]) -> None:
     """Make one JSONL file, its lines in the order of `order`, of several, which go."""
     lines = sorted((data for part in parts for _, data in lines_of(part)), key=order)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
-    unfinished.replace(path)
+    with replacing(path) as unfinished:
+        unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
     for part in parts:
         part.unlink()
 

@@ -1,7 +1,6 @@
 """Demonstrations as bytes: a conversation as JSON, and files of them."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
+from agentrl_jax.replacing import replacing
 from agentrl_jax.trajectories import Trajectory, Turn
 
 # A turn as a worker tells it: action, observation, reward, terminated, truncated, info.
@@ -60,9 +60,8 @@ def decode(record: bytes) -> Trajectory:
 def write(path: Path, records: Iterable[bytes]) -> None:
     """Write an ArrayRecord file; it appears under its name only when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    writer = ArrayRecordWriter(str(unfinished), "group_size:1")
-    for record in records:
-        writer.write(record)
-    writer.close()
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        writer = ArrayRecordWriter(str(unfinished), "group_size:1")
+        for record in records:
+            writer.write(record)
+        writer.close()

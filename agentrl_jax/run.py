@@ -30,6 +30,7 @@ from agentrl_jax.fitting import fitted, need_of
 from agentrl_jax.hosts import Hosts
 from agentrl_jax.policy import Params
 from agentrl_jax.processes import Processes
+from agentrl_jax.replacing import replacing
 from agentrl_jax.reporting import Follower, Reporter
 from agentrl_jax.rows import context_cost
 from agentrl_jax.runtime import Runtime, Strategy
@@ -300,9 +301,8 @@ def describe_rollouts(facts: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file that is whole or not there; numbers that JSON lacks become null."""
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(_finite(content), indent=1) + "\n")
-    unfinished.replace(path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(_finite(content), indent=1) + "\n")
 
 
 def _finite(x: Any) -> Any:

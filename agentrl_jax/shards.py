@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.replacing import replacing
 from agentrl_jax.trajectories import Trajectory
 
 FACTS = np.dtype([("return", "<f8"), ("turns", "<i4"), ("success", "i1")])  # of a record; success -1: the world does not say
@@ -69,10 +69,8 @@ def index_path(path: Path) -> Path:
 
 def write_index(path: Path, facts: np.ndarray) -> None:
     """Put a shard's index beside it; it appears when it is whole."""
-    unfinished = path.with_suffix(".npy.unfinished")
-    with open(unfinished, "wb") as file:
+    with replacing(index_path(path)) as unfinished, open(unfinished, "wb") as file:
         np.save(file, facts)
-    os.replace(unfinished, index_path(path))
 
 
 def read_index(path: Path, records: int) -> np.ndarray:
@@ -96,9 +94,8 @@ def claim(folder: Path, recipe: Recipe) -> None:
     """Say what a folder is to hold. Raises UserError where it holds another data set."""
     text = json.dumps(dataclasses.asdict(recipe), indent=1) + "\n"
     if not (folder / RECIPE).exists():
-        unfinished = folder / f"{RECIPE}.unfinished"
-        unfinished.write_text(text)
-        os.replace(unfinished, folder / RECIPE)
+        with replacing(folder / RECIPE) as unfinished:
+            unfinished.write_text(text)
     found, asked = dataclasses.asdict(read_recipe(folder)), json.loads(text)
     if differ := [name for name in asked if found[name] != asked[name]]:
         raise UserError(f"{folder} holds another data set (it differs in {', '.join(differ)}): name another folder")

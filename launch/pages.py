@@ -1,17 +1,16 @@
 """Tables in documentation pages, between marks that a command finds again: <!-- name --> ... <!-- /name -->"""
 
-import os
 from pathlib import Path
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.replacing import replacing
 
 
 def put(page: Path, name: str, text: str) -> None:
     """Replace what stands between the marks; others may read the page meanwhile. Raises UserError where page or marks are not there."""
     before, _, after = _split(page, name)
-    unfinished = page.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(f"{before}{text}\n{after}")
-    unfinished.replace(page)
+    with replacing(page) as unfinished:
+        unfinished.write_text(f"{before}{text}\n{after}")
 
 
 def between(page: Path, name: str) -> str:
