@@ -305,7 +305,7 @@ def test_a_seller_cannot_write_the_decision_of_a_buyer():
 def test_the_players_score_as_measured():
     env = car_world()
     assert env.score_anchors == (0, 0.562, 0.877)
-    for player, expected, deviation in (("expert", 0.877, 0.06), ("mixture", 0.562, 0.4), ("random", 0.134, 0.23)):
+    for player, expected, deviation in (("expert", 0.877, 0.06), ("seller", 0.804, 0.1), ("mixture", 0.562, 0.35), ("random", 0.134, 0.23)):
         scores = np.zeros(120)
         for seed in range(len(scores)):
             env.reset(seed=seed)
@@ -314,6 +314,20 @@ def test_the_players_score_as_measured():
                 _, reward, done, _, _ = env.step(env.players[player](env, rng))
                 scores[seed] += reward
         assert np.mean(scores) == pytest.approx(expected, abs=4 * deviation / 120**0.5)
+
+
+@pytest.mark.parametrize("player", ["seller", "mixture"])
+def test_whose_talks_are_imitated_knows_what_was_said_alone(player):
+    env, other, rng, done = car_world(), car_world(), np.random.default_rng(3), False
+    env.reset(seed=4)
+    other.reset(seed=5)
+    assert env.brief != other.brief
+    while not done:
+        other.talk, state = env.talk, rng.bit_generator.state
+        text = env.players[player](env, rng)
+        rng.bit_generator.state = state
+        assert other.players[player](other, rng) == text
+        *_, done, _, _ = env.step(text)
 
 
 # --- hostile text

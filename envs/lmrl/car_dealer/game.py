@@ -1,6 +1,7 @@
 """`CarDealer`: sell a car to a buyer who bargains (LMRL-Gym, arXiv 2311.18232)."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ import numpy as np
 
 from agentrl_jax.environment import Environment, Messages, Player
 from agentrl_jax.envs.lmrl.car_dealer.brief import BRANDS, BUDGETS, FEATURES, PERSONALITIES, SHARES, TYPES, Brief, drawn
-from agentrl_jax.envs.lmrl.car_dealer.buyer import AskedBuyer, Buyer, ScriptedBuyer
+from agentrl_jax.envs.lmrl.car_dealer.buyer import AskedBuyer, Buyer, ScriptedBuyer, goods, price
 from agentrl_jax.envs.lmrl.car_dealer.decision import OPENING, Decision, cut, fancy, revenue
 from agentrl_jax.envs.lmrl.oracles import endpoint
 from agentrl_jax.envs.players import Mixed
@@ -24,13 +25,16 @@ REWARDS: Mapping[str, Callable[[Decision, int], float]] = MappingProxyType({"fan
 BOUNDS: Mapping[str, tuple[float, float]] = MappingProxyType({"fancy": (1 - 1 / min(SHARES), 1.0), "revenue": (0.0, max(BUDGETS) / 1000)})
 # No car sold; the mean of LMRL-Gym's data set; the expert's mean return, measured here over 20,000 buyers.
 ANCHORS = (0.0, 0.562, 0.877)
+GREETING = "How are you today?"
+LISTED = re.compile(r"the (?P<car>\S+ \S+) listed at \$(?P<price>[\d,]+)")
+HASTE = 75  # percent of the list price, which the seller asks of a buyer who decides before they offered anything
 FIXED = ("personality", "brand", "type", "budget", "msrp")
 
 
 def _random(env: Environment, rng: np.random.Generator) -> str:
     """Small talk, a feature, another car, or a price between 1,000 and 200,000 dollars."""
     kinds = (
-        "How are you today?",
+        GREETING,
         "It is a very good car.",
         f"It has {FEATURES[rng.integers(len(FEATURES))]}.",
         f"What about this {BRANDS[rng.integers(len(BRANDS))]} {TYPES[rng.integers(len(TYPES))]}?",
@@ -46,12 +50,32 @@ def _expert(env: Environment, rng: np.random.Generator) -> str:
     return f"This {brief.brand} {brief.type} has {', '.join(brief.features)}. The price is ${brief.limit(len(brief.features)):,}."
 
 
-def mixture(prob_expert: float = 0.6) -> Player:
-    """With `prob_expert` what the expert says, else something random: a data policy, as LMRL-Gym's own are language models.
+def _seller(env: Environment, rng: np.random.Generator) -> str:
+    """Asks what the buyer came for, then the list price, and takes the buyer's offer when they are about to decide.
+
+    It knows what was said: when a buyer decides, the manner of their first sentence tells.
+    """
+    assert isinstance(env, CarDealer)
+    heard = env.talk[1::2]
+    listed = LISTED.search(" ".join(heard))
+    if not heard or (not listed and price(heard[-1]) is None):
+        return GREETING
+    patience = next((who.patience for who in PERSONALITIES.values() if heard[0].startswith(who.manner)), TEXTS)
+    offered = price(heard[-1]) if not LISTED.search(heard[-1]) else None
+    if offered is not None and (len(heard) + 1 >= patience or not listed):
+        return "Deal."
+    assert listed
+    features = [feature for feature in FEATURES if feature in goods(" ".join(heard))]
+    asked = int(listed["price"].replace(",", "")) * (HASTE if len(heard) + 1 >= patience else 100) // 100
+    return f"This {listed['car']} has {', '.join(features)}. The price is ${asked:,}."
+
+
+def mixture(prob_seller: float = 0.7) -> Player:
+    """With `prob_seller` what the seller says, else something random: a data policy that sees what a policy sees, as LMRL-Gym's own.
 
     The default's mean reward is about that of LMRL-Gym's data set, .562.
     """
-    return Mixed(_expert, _random, prob_expert)
+    return Mixed(_seller, _random, prob_seller)
 
 
 class CarDealer(Rewindable):
@@ -66,7 +90,9 @@ class CarDealer(Rewindable):
     the buyer: `personality`, `brand`, `type`, `budget`, `msrp`. Raises UserError where an option is unknown or out of range.
     """
 
-    players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _random, "mixture": mixture(), "expert": _expert})
+    players: ClassVar[Mapping[str, Player]] = MappingProxyType(
+        {"random": _random, "mixture": mixture(), "seller": _seller, "expert": _expert}
+    )
 
     def __init__(self, reward: str = "fancy", buyer: str | Mapping[str, Any] = "scripted", render_mode: str | None = None) -> None:
         super().__init__(render_mode)
