@@ -12,6 +12,7 @@ from agentrl_jax.messages import Message
 from agentrl_jax.replacing import replacing
 from agentrl_jax.trajectories import Trajectory, Turn
 
+DEMONSTRATION = "demonstration"  # the agent of what is read from a file
 # A turn as a worker tells it: action, observation, reward, terminated, truncated, info.
 Played = Sequence[tuple[str, list[dict[str, Any]], float, bool, bool, Mapping[str, Any]]]
 
@@ -50,9 +51,7 @@ def decode(record: bytes) -> Trajectory:
             )
             for turn in data["turns"]
         )  # fmt: skip
-        return Trajectory(
-            tuple(map(Message.from_dict, data["opening"])), turns, data["task"], agent="demonstration", success=data["success"]
-        )
+        return Trajectory(tuple(map(Message.from_dict, data["opening"])), turns, data["task"], agent=DEMONSTRATION, success=data["success"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"a demonstration record is corrupt ({error!r}): write the file anew") from error
 

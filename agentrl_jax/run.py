@@ -263,7 +263,7 @@ def trained_phase(experiment: Experiment, run_dir: Path, phase: str | None = Non
 
 
 def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """What the metrics of a step need to know of each group; plain data, for other processes."""
+    """What the metrics of a step need to know of each group that was played; plain data, for other processes."""
     return [
         {
             "dropped": group.dropped,
@@ -274,6 +274,7 @@ def rollout_facts(groups: Sequence[Group]) -> list[dict[str, Any]]:
             ],
         }
         for group in groups
+        if {t.agent for t in group.trajectories} != {records.DEMONSTRATION}  # `Mixed` gives these beside the rollouts
     ]
 
 

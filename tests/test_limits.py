@@ -12,6 +12,7 @@ from hand_made import ScriptedEngine
 from agentrl_jax.context import FullHistory
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.records import DEMONSTRATION
 from agentrl_jax.rendering import TextRenderer
 from agentrl_jax.run import describe_rollouts, rollout_facts
 from agentrl_jax.runtime import Runtime
@@ -98,3 +99,11 @@ def test_the_metrics_say_why_episodes_stopped():
     stopped = {name.rpartition("/")[2]: share for name, share in metrics.items() if name.startswith("rollout/stopped/")}
     assert stopped == {**dict.fromkeys(get_args(StopReason), 0.0), "terminated": 0.5, "turns": 0.25, "context": 0.25}
     assert metrics["rollout/dropped"] == 3.0
+
+
+def test_the_metrics_are_of_what_was_played_alone():
+    played = [Group("a", (Trajectory((), (), agent="policy", success=True),)), Group("b", (), dropped=2)]
+    shown = Group("c", (Trajectory((), (), agent=DEMONSTRATION, success=False),))
+    metrics = describe_rollouts(rollout_facts([*played, shown, shown]))
+    assert metrics == describe_rollouts(rollout_facts(played))
+    assert metrics["rollout/success"] == 1.0 and metrics["rollout/dropped"] == 2.0
