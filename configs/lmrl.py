@@ -36,7 +36,7 @@ class Game(Task):
 
     tau: float = 0.7
     conservative: float = 0.01  # CQL's weight
-    bias: float = -4.4  # that values start at; published 0 in mazes, where so few steps do not move it to where values are
+    bias: float = -4.4  # that values start at; published 0 in mazes and -4.4 of Car Dealer, but so few steps hardly move it
     gamma: float = 1.0  # of PPO; the value methods have .99
     imitation: float = 1.0  # PPO's weight of cross entropy on demonstrations
     best: float | None = 0.3  # the share of episodes that filtered cloning keeps; None: all that succeeded
@@ -75,9 +75,9 @@ def _nav(view: str, longest: int) -> Game:
     )  # fmt: skip
 
 
-def _talk(world: str, longest: int, batch: int, **settings: Any) -> Game:
+def _talk(world: str, longest: int, batch: int, rate: float = 1e-3, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 24, imitation=0.0, beta=2.0, episodes=8000, batch=batch, played=40, rate=1e-3, slowed=0.05,
+        world, "mixture", longest, 24, imitation=0.0, beta=2.0, episodes=8000, batch=batch, played=40, rate=rate, slowed=0.05,
         vocabulary=1024, phrases=True, bins=16, sft_steps=600, **settings,
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ GAMES = {
     ),
     "questions": _talk("TwentyQuestions-v0", 128, 32, options={"words": "subset"}),
     "city": _talk("GuessCity-v0", 384, 20),
-    "dealer": _talk("CarDealer-v0", 160, 40),
+    "dealer": _talk("CarDealer-v0", 160, 40, 3e-4, bias=0.0),
 }  # fmt: skip
 
 
