@@ -40,7 +40,7 @@ def as_it_is(advantage: np.ndarray) -> np.ndarray:
 
 
 def centred(advantage: np.ndarray) -> np.ndarray:
-    """A less the mean of a process's share: while a small critic's V is behind its Q, the rest is about the states and not what was said.
+    """A less its mean over the batch: while a small critic's V is behind its Q, the rest is about the states and not what was said.
 
     Not the paper's, which takes A as it is.
     """
@@ -185,8 +185,9 @@ class Archer:
         drawn = self._replay.draw(len(hosts.mine(range(c.batch))), rng)
         calls = [replayed(t, "sampled") for t in drawn] if c.on_data else self._uttered(drawn, runtime, key)
         advantage = self.values.advantage(values, [t.state for t in drawn], [said(call.action, who) for call in calls], hosts)
-        weight = c.weight(advantage.astype(np.float64))
-        groups = [turn_of(call, float(w)) for call, w in zip(calls, weight) if len(call.action)]
+        shares = hosts.gather("advantages of a batch", advantage.tolist())
+        weight = hosts.mine(c.weight(np.array(hosts.merged(shares))).tolist())
+        groups = [turn_of(call, w) for call, w in zip(calls, weight) if len(call.action)]
         shown = self._replay.draw(len(hosts.mine(range(c.imitated))), rng)
         return self._actor.step(actor, [*groups, *(turn_of(replayed(t, "demonstration")) for t in shown)], runtime)
 

@@ -149,9 +149,8 @@ class Relative:
         pairs, left_out = pairs_of(groups)
         waiting = self._judge is not None and step < c.judge_steps
         state, gaps, judged = self._scored(state, groups, pairs, runtime, waiting)
-        counts = np.sum(hosts.gather("pairs", [len(pairs), *left_out.values()]), axis=0).tolist()
-        metrics = dict(zip(("pairs", *(f"pairs/{name}" for name in left_out)), map(float, counts))) | judged
-        metrics["pairs/gap"] = float(np.abs(gaps).mean()) if len(gaps) else 0.0
+        apart, count, *others = np.sum(hosts.gather("pairs", [float(np.abs(gaps).sum()), len(pairs), *left_out.values()]), axis=0).tolist()
+        metrics = {"pairs": count, "pairs/gap": apart / max(count, 1), **{f"pairs/{name}": n for name, n in zip(left_out, others)}} | judged
         shares = [] if waiting else np.array_split(np.arange(len(pairs)), c.minibatches)
         batches = [self._batches(state, [pairs[i] for i in share], gaps[share], hosts) for share in shares]
         updates: list[dict[str, Array]] = []
