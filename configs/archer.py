@@ -60,7 +60,7 @@ GAMES = {
     "subset": _questions("subset", 128),
     "questions": _questions("all", 192),
     "city": Game("GuessCity-v0", "mixture", 384, 24, states=(320,), said=(24,)),
-    "detective": Game("HarbourCase-v0", "mixture", 96, 8, gamma=0.98, states=(80,), said=(8,), bias=60.0),
+    "detective": Game("HarbourCase-v0", "mixture", 96, 12, gamma=0.98, states=(80,), said=(16,), bias=60.0),
     "shop": Game("Shop-v0", "mixture", 704, 24, gamma=0.9, vocabulary=2048, states=(512,), said=(16,), bias=0.5),
 }  # fmt: skip
 LABELS = {"ppo": "PPO", "online_filtered": "online filtered BC", "chai": "CHAI", "filtered": "filtered BC"}
