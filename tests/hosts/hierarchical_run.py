@@ -31,7 +31,7 @@ def get_config(variant: str) -> Experiment:
         critic = UtteranceCriticConfig(head=HeadConfig(layers=1, hidden=16))
         values = archer.values(critic, PolicyTrunk(), states=(32,), utterances=(4,), batch=8, microbatch=4, optimizer=adam)
         algorithm = archer.archer(
-            values, archer.actor(**low), critic_steps=3, actor_steps=2, batch=7, warmup=1, capacity=40, weight=centred
+            values, archer.actor(**low), critic_steps=3, actor_steps=2, batch=BATCH, warmup=1, capacity=40, weight=of_all
         )
         config.rl = Phase("ArCHer", Rollouts(5, Independent(3)), algorithm, steps=5, checkpoint_every=2)
     return config

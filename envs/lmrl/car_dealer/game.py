@@ -61,12 +61,14 @@ def _seller(env: Environment, rng: np.random.Generator) -> str:
     if not heard or (not listed and price(heard[-1]) is None):
         return GREETING
     patience = next((who.patience for who in PERSONALITIES.values() if heard[0].startswith(who.manner)), TEXTS)
+    deciding = len(heard) + 1 >= patience
     offered = price(heard[-1]) if not LISTED.search(heard[-1]) else None
-    if offered is not None and (len(heard) + 1 >= patience or not listed):
+    if offered is not None and (deciding or not listed):
         return "Deal."
     assert listed
-    features = [feature for feature in FEATURES if feature in goods(" ".join(heard))]
-    asked = int(listed["price"].replace(",", "")) * (HASTE if len(heard) + 1 >= patience else 100) // 100
+    wishes = goods(" ".join(heard))
+    features = [feature for feature in FEATURES if feature in wishes]
+    asked = int(listed["price"].replace(",", "")) * (HASTE if deciding else 100) // 100
     return f"This {listed['car']} has {', '.join(features)}. The price is ${asked:,}."
 
 
