@@ -145,8 +145,12 @@ class Learner:
     Any number of microbatches of one shape add up to one optimizer step, so nothing recompiles when rows vary.
     """
 
-    def __init__(self, model: Model, tx: optax.GradientTransformation, loss: TokenLoss, mesh: Mesh, read: Read | None = None) -> None:
-        """Without `read` the model is a `Policy`, and the loss gets its log-probs and entropies."""
+    def __init__(
+        self, model: Model, tx: optax.GradientTransformation, loss: TokenLoss, mesh: Mesh, read: Read | None = None,
+        score: Read | None = None,
+    ) -> None:  # fmt: skip
+        """Without `read` the model is a `Policy`, and the loss gets its log-probs and entropies. `score` is what the method of that name
+        reads, where that is not all of it."""
         if read is None:
             assert isinstance(model, Policy), f"say what is read of a {type(model).__name__}"
             read = likelihoods(model)
@@ -164,7 +168,7 @@ class Learner:
         self._accumulate = jax.jit(self._accumulate_fn, donate_argnums=(1, 2), out_shardings=(chosen, None))
         self._apply = jax.jit(self._apply_fn, donate_argnums=0)
         self._key = jax.jit(lambda key, step, i: jax.random.fold_in(jax.random.fold_in(key, step), i), out_shardings=everywhere)
-        self._score = jax.jit(lambda params, batch: read(params, batch, None)[0], out_shardings=batch_sharding(mesh))
+        self._score = jax.jit(lambda params, batch: (score or read)(params, batch, None)[0], out_shardings=batch_sharding(mesh))
 
     def _select(self, tree: Any) -> Any:
         """A tree like the parameters, with None (no leaf) in place of each that is frozen."""

@@ -19,7 +19,7 @@ from agentrl_jax.batch import Batch, pack, split
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import Learner, TrainState, over_vocabulary
 from agentrl_jax.optimizer import AdamWConfig
-from agentrl_jax.policy import Critic, Params, Policy
+from agentrl_jax.policy import Critic, Output, Params, Policy
 from agentrl_jax.pooled import pooled
 from agentrl_jax.record import AnyArray, record
 from agentrl_jax.rows import Evidence, Indices, collate, distinct, evidence_of
@@ -79,11 +79,11 @@ class Expectile:
         if not (0 <= self.gamma <= 1 and 0 < self.tau < 1):
             raise UserError(f"gamma is between 0 and 1 and tau strictly between them, not {self.gamma} and {self.tau}")
 
-    def __call__(self, evidence: Evidence, read: Read) -> Goal:
-        owner = evidence.token_trajectory
+    def __call__(self, evidence: Evidence, read: Callable[[], Read]) -> Goal:
+        owner, values = evidence.token_trajectory, read()
         cut = np.array([self.after_cut and trajectory.truncated for trajectory in evidence.trajectories], bool)
-        following = np.where(continues(owner), np.append(read.v, 0.0)[1:], np.where(cut[owner], read.after, 0.0))
-        return Goal(token_rewards(evidence) + self.gamma * following, read.q)
+        following = np.where(continues(owner), np.append(values.v, 0.0)[1:], np.where(cut[owner], values.after, 0.0))
+        return Goal(token_rewards(evidence) + self.gamma * following, values.q)
 
 
 @dataclass
@@ -92,7 +92,7 @@ class MonteCarlo:
 
     gamma: float = 0.99
 
-    def __call__(self, evidence: Evidence, read: Read) -> Goal:
+    def __call__(self, evidence: Evidence, read: Callable[[], Read]) -> Goal:
         return Goal(accumulated(token_rewards(evidence), self.gamma * continues(evidence.token_trajectory)))
 
 
@@ -144,15 +144,24 @@ class TrainedValues:
         return {**frozen, "values": jax.tree.map(lambda _: True, frozen["values"])}
 
     def read(self, params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Array | None]:
-        """V before and after each token, the least target Q of it, then each Q of it, then log-sum-exp of each Q, all [B, T]."""
+        """What `stand` reads, then each Q of each token, then log-sum-exp of each Q, all [B, T]."""
+        found, own = self._stand(params, batch, key)
+        q = params["values"]["q"]
+        count = jax.eval_shape(lambda: self.policy.q.apply(q, own.hidden[:1, :1])).shape[0]
+        return (*found, *self._over(2 * count, _all_of, q, batch, own.hidden)), own.aux
+
+    def stand(self, params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Array | None]:
+        """V before and after each token and the least target Q of it, all [B, T]: what goals are made from."""
+        found, own = self._stand(params, batch, key)
+        return found, own.aux
+
+    def _stand(self, params: Params, batch: Batch, key: Array | None) -> tuple[tuple[Array, ...], Output]:
         values, target = params["values"], params["target"]
         own = self.policy.policy.apply(values["trunk"], batch.inputs, key=key)
         slow = self.policy.policy.apply(target["trunk"], batch.inputs)
         after = self.policy.v.apply(values["v"], own.hidden)
-        count = jax.eval_shape(lambda: self.policy.q.apply(values["q"], own.hidden[:1, :1])).shape[0]
-        chosen = self._over(2 * count, _all_of, values["q"], batch, own.hidden)
         (least,) = self._over(1, _least_of, target["q"], batch, slow.hidden)
-        return (jnp.pad(after[:, :-1], ((0, 0), (1, 0))), after, least, *chosen), own.aux
+        return (jnp.pad(after[:, :-1], ((0, 0), (1, 0))), after, least), own
 
     def _over(self, count: int, of: Callable[..., tuple[Array, ...]], params: Params, batch: Batch, hidden: Array) -> tuple[Array, ...]:
         def of_token(params: Params, hidden: Array, token: Array, temperature: Array) -> tuple[Array, ...]:
@@ -178,7 +187,7 @@ class TokenValues:
         self._config = c = config
         if not 0 < c.polyak <= 1 or c.conservative < 0:
             raise UserError(f"polyak is in (0, 1] and conservative at least 0, not {c.polyak} and {c.conservative}")
-        self._learner = Learner(model := TrainedValues(policy), c.optimizer.build(steps), self._loss, mesh, model.read)
+        self._learner = Learner(model := TrainedValues(policy), c.optimizer.build(steps), self._loss, mesh, model.read, model.stand)
         self._rows = self._learner.share.rows(c.microbatch)
         self._follow = jax.jit(functools.partial(_followed, c.polyak), donate_argnums=0)
 
@@ -202,11 +211,10 @@ class TokenValues:
         layout = settle(hosts, self._learner.share, pack(rows, c.bin_length, self._rows), self._rows)
         if layout is None:
             return state, {"skipped": 1.0, "tokens": 0.0, "device": []}
-        v, after, q, *_ = Scored(layout, indices, self._rows).read(self._learner, state.params)
-        goal = c.goal(evidence, Read(v, after, q))
+        goal = c.goal(evidence, lambda: Read(*Scored(layout, indices, self._rows).read(self._learner, state.params)))
         weight = c.aggregation(everyone.indices)[everyone.mine]
         at = layout.place(indices.token_row, indices.token_position)
-        total, *means = averaged((layout.bins, layout.length), at, weight, goal.q, q if goal.v is None else goal.v)
+        total, *means = averaged((layout.bins, layout.length), at, weight, goal.q, goal.q if goal.v is None else goal.v)
         batches = split(ValueBatch(batch=layout.batch(total), q=means[0], v=means[1]), self._rows)
         state, on_device = self._learner.update(state, batches)
         state = dataclasses.replace(state, params=self._follow(state.params))

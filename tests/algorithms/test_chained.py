@@ -48,11 +48,11 @@ def test_the_first_turns_of_links_have_the_goals_of_the_whole_episode():
     whole, feed = episode(0, 4), LinkFeed(Same([Group("a", (episode(0, 4),))]), 20, 0)
     evidence, links = evidence_of([Group("a", (whole,))]), feed.next(0)
     v = np.arange(8.0) ** 2
-    goals = Expectile(0.9)(evidence, Read(v, v, v)).q.reshape(4, 2)
+    goals = Expectile(0.9)(evidence, lambda: Read(v, v, v)).q.reshape(4, 2)
     parts = evidence_of(links)
     places = [int(turn.calls[0].prompt[1]) for group in links for turn in group.trajectories[0].turns]
     own = np.concatenate([v.reshape(4, 2)[place] for place in places])
     weight = first_turns(parts)
-    found = Expectile(0.9)(parts, Read(own, own, own)).q
+    found = Expectile(0.9)(parts, lambda: Read(own, own, own)).q
     first = [int(group.trajectories[0].turns[0].calls[0].prompt[1]) for group in links]
     assert np.allclose(found[weight > 0].reshape(-1, 2), goals[first]) and np.allclose(weight[weight > 0], 1 / 40)
