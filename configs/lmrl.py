@@ -45,6 +45,7 @@ class Game(Task):
     returns_beta: float | None = None  # of Monte-Carlo values, where it is another
     ranked: int = 0  # where it is judged, the best of the actions that its world names is played; so many are read side by side
     moves: bool = False  # and where it learns by playing, one of them by its likelihood
+    chance: float = 0.0  # temperature of a ranking by values: where places look alike, the best move of each is a loop
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
     episodes: int = 2000
     batch: int = 32  # demonstrations a step
@@ -54,6 +55,7 @@ class Game(Task):
     vocabulary: int = VOCABULARY
     phrases: bool = False  # tokens go on over spaces: these worlds repeat themselves, and a third of the tokens is a third of the time
     steps: int = 600  # of ILQL
+    returns: int = 600  # steps of Monte-Carlo values
     final: float = 1.0  # the values' rate's share at the last step
     clip: float = 1.0  # of their gradient's norm
     played: int = 30  # steps of the methods that play
@@ -88,7 +90,7 @@ def _board(world: str, longest: int, **settings: Any) -> Game:
 
 GAMES = {
     "maze_fo": _maze("MazeFO-v0", 72, gamma=0.99, batch=8, links=256, tasks=32, steps=4000, final=0.05, clip=5.0),
-    "maze_po": _maze("MazePO-v0", 96, batch=2, links=64, tasks=16, phrases=True),
+    "maze_po": _maze("MazePO-v0", 96, batch=8, links=64, tasks=16, phrases=True, returns=150, chance=0.5),
     "nav_fo": _nav("full", 320),
     "nav_po": _nav("partial", 256),
     "wordle": Game(
@@ -106,7 +108,6 @@ GAMES = {
 }  # fmt: skip
 
 
-RETURNS = 600  # steps of Monte-Carlo values
 IMITATED = 32  # turns a step of cloning, where episodes are learned from turn by turn
 
 
@@ -122,7 +123,7 @@ def _filtered(game: Game, name: str) -> Experiment:
 def _mc(game: Game, name: str) -> Experiment:
     algorithm = lmrl.monte_carlo(conservative=game.conservative, **_values(game))
     game = replace(game, beta=game.returns_beta or game.beta)
-    return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1, RETURNS)
+    return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1, game.returns)
 
 
 def _ilql(game: Game, name: str) -> Experiment:
@@ -184,7 +185,7 @@ def _steered(
     head = HeadConfig(bias=game.bias)
     config.policy = SteeredConfig(config.policy, head, head, twins, game.beta)
     if game.ranked:
-        config.rl.evaluation = _ranked(game, score=score, temperature=0.0)
+        config.rl.evaluation = _ranked(game, score=score, temperature=game.chance)
     return config
 
 
