@@ -46,6 +46,7 @@ class Game(Task):
     ranked: int = 0  # where it is judged, the best of the actions that its world names is played; so many are read side by side
     moves: bool = False  # and where it learns by playing, one of them by its likelihood
     chance: float = 0.0  # temperature of a ranking by values: where places look alike, the best move of each is a loop
+    returns_chance: float = 0.0  # by Monte-Carlo values
     links: int = 0  # turns a step that ILQL learns from, each with its next; 0: whole episodes
     episodes: int = 2000
     batch: int = 32  # demonstrations a step
@@ -65,8 +66,8 @@ class Game(Task):
 
 def _maze(world: str, longest: int, **settings: Any) -> Game:
     return Game(
-        world, "mixture", longest, 4, tau=0.75, conservative=0.0, bias=-12.0, imitation=0.0, best=None, ranked=4, episodes=1240,
-        tested=100, **settings,
+        world, "mixture", longest, 4, tau=0.75, conservative=0.0, bias=-12.0, imitation=0.0, best=None, returns_chance=0.5, ranked=4,
+        episodes=1240, tested=100, **settings,
     )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def _filtered(game: Game, name: str) -> Experiment:
 
 def _mc(game: Game, name: str) -> Experiment:
     algorithm = lmrl.monte_carlo(conservative=game.conservative, **_values(game))
-    game = replace(game, beta=game.returns_beta or game.beta)
+    game = replace(game, beta=game.returns_beta or game.beta, chance=game.returns_chance)
     return _steered(game, name, algorithm, Demonstrations(game.batch), action_value, "MC", 1, game.returns)
 
 
