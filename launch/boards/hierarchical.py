@@ -30,7 +30,7 @@ ABLATIONS = {
     "shared": "policy's trunk",
     "clipped": "PPO's clip",
 }
-ABLATED = ("subset", "city")
+ABLATED = {"subset": tuple(ABLATIONS), "city": ("archer", "baseline")}  # what a baseline of tokens is for is long utterances
 DIALOGUE = ("refuel", "multi_turn_mixed", "last_turn", "last_turn_mixed", "last_turn_offline", "refuel_dpo")
 TURNS = (1, 2, 3, 4, 5)
 TWICE = {"refuel_twice": "refuel", "last_turn_twice": "last_turn"}
@@ -50,7 +50,7 @@ def played(run_dir: Path) -> dict[str, Any]:
 
 def _entries() -> dict[tuple[str, str], Entry]:
     found: dict[tuple[str, str], Entry] = {}
-    methods = {**dict.fromkeys(TASKS, ()), **dict.fromkeys(ABLATED, tuple(ABLATIONS))}
+    methods = dict.fromkeys(TASKS, ()) | ABLATED
     methods["subset"] += tuple(OFFLINE)
     for task, seeds in TASKS.items():
         for method in dict.fromkeys((*ONLINE, *methods[task])):
@@ -115,8 +115,8 @@ def offline_table(folder: Path) -> str:
 
 
 def ablations_table(folder: Path) -> str:
-    """Mean returns with one thing changed."""
-    return _returns(ABLATED, ABLATIONS, folder)
+    """Mean returns with one thing changed; `-`: not of this task."""
+    return _returns([*ABLATED], ABLATIONS, folder)
 
 
 def turns_table(folder: Path) -> str:
@@ -137,5 +137,6 @@ def iterations_table(folder: Path) -> str:
 def _returns(tasks: Sequence[str], methods: dict[str, str], folder: Path) -> str:
     lines = head("", *methods.values())
     for task in tasks:
-        lines.append(line(task, *(number(ENTRIES[task, method].found(folder), "return", ".2f") for method in methods)))
+        found = (ENTRIES.get((task, method)) for method in methods)
+        lines.append(line(task, *("-" if entry is None else number(entry.found(folder), "return", ".2f") for entry in found)))
     return "\n".join(lines)
