@@ -13,7 +13,7 @@ METHODS = ("filtered", "mc", "ilql", "ppo", "online_filtered")
 BC = "mc"  # plain cloning is where its runs begin
 THREE = (0, 1, 2)
 SEEDS: dict[str, tuple[int, ...]] = {
-    "maze_fo": THREE, "maze_po": (0,), "nav_fo": (0,), "nav_po": (0,), "wordle": THREE, "chess": (0,), "endgames": THREE,
+    "maze_fo": THREE, "maze_po": THREE, "nav_fo": (0,), "nav_po": (0,), "wordle": THREE, "chess": (0,), "endgames": THREE,
     "questions": THREE, "city": (0,), "dealer": (0,),
 }  # fmt: skip
 COLUMNS = ("BC", "filtered BC", "MC", "ILQL", "PPO", "online filtered BC")
