@@ -70,9 +70,9 @@ class SelfImitation:
 
 
 def demonstrated(group: Group) -> bool:
-    """Whether all that was written in a group comes from somebody else."""
+    """Whether all that was written in a group comes from somebody else; what was ranked is the policy's own choice."""
     sources = {call.source for trajectory in group.trajectories for call in trajectory.calls}
-    return bool(sources) and "sampled" not in sources
+    return bool(sources) and sources.isdisjoint(("sampled", "ranked"))
 
 
 @dataclass

@@ -194,10 +194,15 @@ def test_demonstrations_beside_rollouts_are_imitated(runtime: Runtime):
     assert not equal(both, alone) and not equal(both, ours)
 
 
-def _as_shown(trajectory: Any) -> Any:
+def test_what_a_policy_ranked_is_its_own_and_no_demonstration():
+    sources = ("sampled", "demonstration", "ranked")
+    groups = [dataclasses.replace(GROUPS[0], trajectories=(_as_shown(GROUPS[0].trajectories[0], source),)) for source in sources]
+    assert Imitation(1.0).split(groups) == ([groups[0], groups[2]], [groups[1]])
+
+
+def _as_shown(trajectory: Any, source: str = "demonstration") -> Any:
     turns = tuple(
-        dataclasses.replace(turn, calls=tuple(dataclasses.replace(call, source="demonstration") for call in turn.calls))
-        for turn in trajectory.turns
+        dataclasses.replace(turn, calls=tuple(dataclasses.replace(call, source=source) for call in turn.calls)) for turn in trajectory.turns
     )
     return trajectory.replace(turns=turns)
 
