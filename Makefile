@@ -32,9 +32,7 @@ test-extras: $(BIN)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
-	$(BIN)/python -m pytest -q -n 2 -rs -k "chess or uci" tests/envs
-	$(BIN)/python -m pytest -q -rs tests/test_actors.py
-	$(BIN)/python -m pytest -q -rs -k actor tests/test_workers.py tests/test_faults.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -rs -k "chess or uci or actor" tests/envs tests/test_actors.py tests/test_workers.py tests/test_faults.py
 
 # Text-Nav beside the textworld package, whose installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev
