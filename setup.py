@@ -14,6 +14,7 @@ REQUIRES = [
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12.8,<0.13",
     "transformers>=5.23,<6",
+    "tokenizers>=0.23.1,<0.24",
     "huggingface_hub>=2.4,<3",
     "httpx2>=2.16,<3",
     "safetensors>=0.8,<0.9",

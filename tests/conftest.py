@@ -1,6 +1,5 @@
 """Every test runs on eight fake CPU devices, with shapes and types checked, and without silent promotion."""
 
-import gc
 import os
 import signal
 from pathlib import Path
@@ -23,8 +22,6 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# Jax's traces leave much alive and little in cycles: looking through all of it so often takes a fifteenth of the time.
-gc.set_threshold(50_000, 20, 100)
 # A shell's background job ignores Ctrl-C, and so would all processes that tests start and stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
