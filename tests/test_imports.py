@@ -32,4 +32,4 @@ def test_a_plain_installation_has_all_that_modules_import():
     paths = {path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if ALONE not in path.resolve().parents}
     assert len(paths) > 200
     found = {(name, path) for path in paths for name in imported(path) if name not in own}
-    assert [] == sorted(one for one in found if installed.isdisjoint(map(distribution, known.get(one[0], ()))))
+    assert sorted(one for one in found if installed.isdisjoint(map(distribution, known.get(one[0], ())))) == []
