@@ -85,10 +85,11 @@ def test_a_run_of_two_processes_equals_one(alone: Path, two: Path):
     ("count", "devices", "flags"),
     [
         (4, 1, ["--config.mesh.data=2", "--config.mesh.tensor=2"]),
-        (2, 2, ["--config.mesh.fsdp=2", "--config.mesh.dcn_data=2", "--config.engine.mesh.data=2"]),
+        (2, 2, ["--config.mesh.data=1", "--config.mesh.fsdp=4", "--config.engine.mesh.data=2"]),
+        (2, 2, ["--config.mesh.fsdp=2", "--config.mesh.dcn_data=2"]),
         (2, 2, ["--config.mesh.each=1", "--config.engine.first_device=1"]),
     ],
-    ids=["teams of two", "a mesh over two networks and two engine devices", "learner and engine on disjoint devices"],
+    ids=["teams of two", "sharded weights and two engine devices", "a mesh over two networks", "learner and engine on disjoint devices"],
 )
 def test_meshes_over_processes_equal_one_process(alone: Path, tmp_path: Path, count: int, devices: int, flags: list[str]):
     succeed(begin(count, tmp_path / "run", *flags, devices=devices))
@@ -106,10 +107,8 @@ def test_a_killed_process_ends_the_others_and_the_restart_resumes_exactly(two: P
         (status, _, errors), _ = sorted(finish(processes, 120), key=lambda result: result[0] == -signal.SIGKILL)
         assert time.monotonic() - killed < 60  # silence is 10 s
         assert status == os.EX_TEMPFAIL, errors
-        last = errors.strip().splitlines()[-1]
-        assert (
-            last.startswith("error: ") and f"process {victim} (pid {processes[victim].pid}" in last and "start all processes again" in last
-        )
+        last, name = errors.strip().splitlines()[-1], f"process {victim} (pid {processes[victim].pid}"
+        assert last.startswith("error: ") and name in last and "start all processes again" in last
         assert lines <= len(metrics(run_dir)) < LAST
     succeed(begin(2, run_dir))
     assert metrics(run_dir) == metrics(two) and sampled(run_dir) == sampled(two) and table(run_dir) == table(two)
