@@ -1,15 +1,16 @@
 """ArCHer (arXiv 2402.19446) on its tasks, at a size for a CPU: critics of whole utterances, a policy of their tokens.
 
 The variant is a task and a method. Tasks: subset (ten words of Twenty Questions), questions (all of them), city, detective (a story of
-ours in its manner), shop. Methods:
+ours in its manner), shop (of 40 products). Methods:
 - archer, and with one thing changed: shared (the critic's encoder starts as the policy's trunk), clipped (PPO's clip as the low level,
   2 steps on the same utterances), baseline (of tokens), monte_carlo (critics of returns), forgetful (the last 48 episodes' worth of turns);
 - beside it: ppo (over tokens), online_filtered (behaviour cloning of successes), chai (a frozen policy's best utterance of 5);
 - offline, on the demonstrations: iql_awr, sarsa_awr, iql_reinforce (published to collapse), iql_reinforce_bc, filtered.
 
 Published: GPT-2, a RoBERTa-base critic, 128 episodes (WebShop 512) and 50 critic and 3 actor steps of 256 an iteration, 10 or 20
-iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 80 critic steps of 32 and 3 actor steps of 256,
-6 iterations of warm-up, 400 thousand weights in all, and rates to match; phrases as tokens, for a critic of Twenty Questions whole lines.
+iterations of warm-up, replay of 10,000 turns, gamma .95, Polyak .1. Here 64 episodes, 80 critic steps of 32 (city and shop 30) and 3 actor
+steps of 256, 6 iterations of warm-up, 400 thousand weights in all, and rates to match; phrases as tokens, for a critic of Twenty Questions
+whole lines.
 
 Expected effect: a better return than imitation's (the row SFT of the table); after fewer episodes than PPO takes, as published, it is not
 (docs/archer.md says what was read from the runs). Advantages are less their mean (`centred`), and the actor's rate falls: a faster one
@@ -50,6 +51,7 @@ class Game(Task):
     said: tuple[int, ...] = (16,)
     bias: float = -9.0  # that values start at
     trunk: bool = True  # the critic's encoder is of the policy's kind; else a small one with a tokenizer of questions
+    critic_steps: int = 80  # an iteration
 
 
 def _questions(words: str, longest: int) -> Game:
@@ -59,9 +61,11 @@ def _questions(words: str, longest: int) -> Game:
 GAMES = {
     "subset": _questions("subset", 128),
     "questions": _questions("all", 192),
-    "city": Game("GuessCity-v0", "mixture", 384, 24, states=(320,), said=(24,)),
+    "city": Game("GuessCity-v0", "mixture", 304, 20, vocabulary=2048, states=(272,), said=(20,), critic_steps=30),
     "detective": Game("HarbourCase-v0", "mixture", 96, 12, gamma=0.98, states=(80,), said=(16,), bias=60.0),
-    "shop": Game("Shop-v0", "mixture", 704, 24, gamma=0.9, vocabulary=2048, states=(512,), said=(16,), bias=0.5),
+    "shop": Game(
+        "Shop-v0", "mixture", 320, 16, {"products": 40}, 200, 0.9, vocabulary=2048, states=(256,), said=(16,), bias=0.5, critic_steps=30
+    ),
 }  # fmt: skip
 LABELS = {"ppo": "PPO", "online_filtered": "online filtered BC", "chai": "CHAI", "filtered": "filtered BC"}
 OFFLINE = ("iql_awr", "sarsa_awr", "iql_reinforce", "iql_reinforce_bc")
@@ -88,7 +92,7 @@ def _algorithms(game: Game) -> dict[str, Callable[[], AlgorithmConfig | None]]:
         "batch": 32, "microbatch": 32, "states": game.states, "utterances": game.said, "optimizer": AdamWConfig(1e-3),
     }  # fmt: skip
     low: dict[str, Any] = {"optimizer": AdamWConfig(1.5e-4, final_fraction=0.05), "bin_length": game.longest, "microbatch": 16}
-    loop: dict[str, Any] = {"critic_steps": 80, "batch": 256, "warmup": 6, "capacity": 10_000, "weight": centred}
+    loop: dict[str, Any] = {"critic_steps": game.critic_steps, "batch": 256, "warmup": 6, "capacity": 10_000, "weight": centred}
     data: dict[str, Any] = {"critic_steps": 30, "actor_steps": 6, "batch": 64}
 
     def values(encoder: Any = own) -> Any:
