@@ -12,10 +12,10 @@ HERE = Path(__file__).parent
 
 
 def environment(devices: int) -> dict[str, str]:
-    """Of a process with so many devices; no checks of types and shapes, which every process would have to import."""
+    """Of a process with so many devices, compiling as tests do; no checks of types and shapes, which every process would have to import."""
     return {
         **os.environ,
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",  # the last one holds
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE.parent, HERE))),
     }
