@@ -79,6 +79,8 @@ def get_config(variant: str = "subset-archer") -> Experiment:
     steps = {"ppo": 48, "online_filtered": 48, "chai": 8}.get(method, 32)
     config = small(f"archer-{variant}", game, algorithm, source, steps, label=LABELS.get(method, "ArCHer"), players=("random", "expert"))
     config.tokenizer = BytePairs(game.vocabulary, all_bytes=False, phrases=True)
+    if config.rl:
+        config.rl.checkpoint_every = 8  # an iteration may take half a minute
     if method == "filtered":
         assert config.sft
         config.sft.label, config.sft.source = LABELS[method], Demonstrations(batch=32, best=0.1)
