@@ -38,6 +38,13 @@ def post(url, data, key):
     with urllib.request.urlopen(urllib.request.Request(url, json.dumps(data).encode(), headers, method="POST"), timeout=30) as reply:
         return json.load(reply) if reply.status == 200 else None
 
+def first(mark):
+    try:
+        open(mark, "x").close()  # of two programs that come at the same time, one alone makes it
+        return True
+    except FileExistsError:
+        return False
+
 def episode(url, key, seed):
     if how == "mute":
         time.sleep(1000)
@@ -52,8 +59,7 @@ def episode(url, key, seed):
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "raises":
             raise SystemExit("no idea " * 1000 + "what to do")
-        if how == "killed once" and not os.path.exists(f"{folder}/was"):
-            open(f"{folder}/was", "w").close()
+        if how == "killed once" and first(f"{folder}/was"):
             os.kill(os.getpid(), signal.SIGKILL)
     if how != "posts nothing":
         post(f"{url}/reward", {"reward": float(seed), "final": how == "stays" or "pool" in sys.argv}, key)
