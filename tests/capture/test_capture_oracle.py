@@ -10,6 +10,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'ag
 
 from served import AGENT, Speaker, local_engine, served
 
+import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.environment import make
 from agentrl_jax.messages import texts
 
