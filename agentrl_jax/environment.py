@@ -1,4 +1,4 @@
-"""`Environment`: a Gymnasium environment that speaks chat messages."""
+"""`Environment`: a Gymnasium environment whose actions and observations are chat messages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,14 +12,16 @@ from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, assistant
 
 Messages = tuple[Message, ...]
-# A scripted player sees the world itself, hidden state included, and returns the text of its action.
-Player = Callable[["Environment", np.random.Generator], str]
+# A scripted policy reads the environment itself, hidden state included, and returns an action text.
+# Its first parameter is the environment class that lists it in `scripted_policies`.
+ScriptedPolicy = Callable[[Any, np.random.Generator], str]
 
 
 class MessageSpace(spaces.Space):
     """Any chat message (`many=False`, an action) or tuple of them (`many=True`, an observation).
 
-    `spaces.Text` would reject spaces and line feeds; here any text is a member, and samples are short printable texts.
+    `spaces.Text` would reject spaces and line feeds; here any text is a member, and samples are
+    short printable texts.
     """
 
     def __init__(self, many: bool = False, seed: int | np.random.Generator | None = None) -> None:
@@ -27,8 +29,8 @@ class MessageSpace(spaces.Space):
         self.many = many
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        letters = self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 24)))
-        message = assistant("".join(map(chr, letters)))
+        codes = self.np_random.integers(32, 127, size=int(self.np_random.integers(0, 24)))
+        message = assistant("".join(map(chr, codes)))
         return (message,) if self.many else message
 
     def contains(self, x: Any) -> bool:
@@ -44,7 +46,10 @@ class MessageSpace(spaces.Space):
         return [[m.to_dict() for m in x] if self.many else x.to_dict() for x in sample_n]
 
     def from_jsonable(self, sample_n: Any) -> list[Any]:
-        return [tuple(map(Message.from_dict, x)) if self.many else Message.from_dict(x) for x in sample_n]
+        return [
+            tuple(map(Message.from_dict, x)) if self.many else Message.from_dict(x)
+            for x in sample_n
+        ]
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, MessageSpace) and other.many == self.many
@@ -54,17 +59,21 @@ class MessageSpace(spaces.Space):
 
 
 class Environment(gymnasium.Env):
-    """A text world. Subclasses define `_reset` and `_step`, know nothing of tokens, and draw only from `self.np_random`.
+    """A text environment.
 
-    `reset(seed=, options=)` returns the opening messages; `step(action)` returns the new messages only, the reward, and
-    `terminated` / `truncated`. Illegal text is answered, never raised. `info["rewards"]` holds the reward's named parts
-    and `info["success"]` is there once the episode is over. Stepping a finished episode raises `EnvironmentFailure`.
+    Subclasses define `_reset` and `_step`, never handle tokens, and draw random numbers only from
+    `self.np_random`.
+
+    `reset(seed=, options=)` returns the opening messages; `step(action)` returns the new messages
+    only, the reward, and `terminated` / `truncated`. An illegal text gets an observation, never an
+    exception. `info["rewards"]` holds the named components of the reward, and `info["success"]` is
+    set once the episode is over. Stepping a finished episode raises `EnvironmentFailure`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
-    rules: str = ""  # what a person who plays must know
-    players: ClassVar[Mapping[str, Player]] = {}  # at least "random" and "expert"
-    context: ContextManager = FullHistory()  # the view of the history that an agent gets unless told otherwise
+    rules: str = ""  # for a person who plays
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = {}  # at least "random" and "expert"
+    context: ContextManager = FullHistory()  # the agents' default view of the history
     reward_bounds: tuple[float, float] = (-np.inf, np.inf)  # of one step
     score_anchors: tuple[float, float, float] | None = None  # mean returns that score 0, 50 and 100
 
@@ -72,85 +81,111 @@ class Environment(gymnasium.Env):
         self.render_mode = render_mode
         self.observation_space = MessageSpace(many=True)
         self.action_space = MessageSpace()
-        self._done = True
+        self._is_over = True
         self._seed: int | None = None
         self._options: dict[str, Any] | None = None
         self._opening: Messages = ()
-        self._log: list[tuple[Message, Messages]] = []
+        self._step_history: list[tuple[Message, Messages]] = []
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        """Start an episode; returns the opening messages and info. Raises UserError on an unknown option."""
+        """Start an episode; returns the opening messages and info.
+
+        Raises:
+            UserError: an option is unknown.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define _reset")
 
     def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
-        """Answer one action text (without the stop token)."""
+        """Process an action text, without its stop token; returns what `step` does."""
         raise NotImplementedError(f"{type(self).__name__} must define _step")
 
     def actions(self) -> Sequence[str] | None:
-        """The texts that may be played now, where they are few enough to name; None: the world does not say."""
+        """The legal action texts, where they are few enough to list; None: not listed."""
         return None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Messages, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Messages, dict[str, Any]]:
         super().reset(seed=seed)
         self._seed = self.np_random_seed if seed is None and self._seed is None else seed
-        self._options, self._log = options, []
+        self._options, self._step_history = options, []
         self._opening, info = self._reset(dict(options or {}))
-        self._done = False
+        self._is_over = False
         return self._opening, info
 
     def step(self, action: Message | str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
-        if self._done:
+        if self._is_over:
             raise EnvironmentFailure("the episode is over (or never began): call reset() first")
         message = assistant(action) if isinstance(action, str) else action
         observation, reward, terminated, truncated, info = self._step(message.text)
-        self._done = terminated or truncated
-        self._log.append((message, observation))
-        return observation, float(reward), terminated, truncated, {"rewards": {"task": float(reward)}, **info}
+        self._is_over = terminated or truncated
+        self._step_history.append((message, observation))
+        info = {"rewards": {"task": float(reward)}, **info}
+        return observation, float(reward), terminated, truncated, info
 
     def render(self) -> str:
         """The transcript so far."""
         parts = [m.text for m in self._opening]
-        for action, observation in self._log:
+        for action, observation in self._step_history:
             parts += [action.text, *(m.text for m in observation)]
         return "".join(part if part.endswith("\n") else part + "\n" for part in parts)
 
     def fork(self, turn: int | None = None) -> "Environment":
-        """A fresh world at the same point: same seed, the first `turn` recorded actions replayed, messages compared.
+        """A fresh environment at the same point: same seed, recorded actions replayed.
 
-        Cheap worlds may override it by copying their state. Raises EnvironmentFailure where the replay differs.
+        The replayed observations must equal the recorded ones. Environments that can copy their
+        state may override this.
+
+        Args:
+            turn: how many actions to replay; None: all of them.
+
+        Raises:
+            EnvironmentFailure: the replay differs, or the environment was reset without a seed.
         """
         if self._seed is None:
-            raise EnvironmentFailure("only a world that was reset with a seed can be forked")
-        assert self.spec is not None, "fork needs a world made by gymnasium.make"
-        twin = gymnasium.make(self.spec).unwrapped
-        assert isinstance(twin, Environment)
-        opening, _ = twin.reset(seed=self._seed, options=self._options)
-        same = opening == self._opening
-        for action, observation in self._log[:turn]:
-            same = same and twin.step(action)[0] == observation
-        if not same:
-            raise EnvironmentFailure(f"{type(self).__name__} is not deterministic under its seed: the replay differs")
-        return twin
+            raise EnvironmentFailure("only an environment that was reset with a seed can be forked")
+        assert self.spec is not None, "fork needs an environment made by gymnasium.make"
+        fork = gymnasium.make(self.spec).unwrapped
+        assert isinstance(fork, Environment)
+        opening, _ = fork.reset(seed=self._seed, options=self._options)
+        is_same = opening == self._opening
+        for action, observation in self._step_history[:turn]:
+            is_same = is_same and fork.step(action)[0] == observation
+        if not is_same:
+            raise EnvironmentFailure(
+                f"{type(self).__name__} is not deterministic under its seed: the replay differs"
+            )
+        return fork
 
 
 def make(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """The registered environment, unwrapped. Raises UserError where the name or an option is unknown."""
+    """The registered environment, unwrapped.
+
+    Raises:
+        UserError: the id is not registered, or the environment rejects an option.
+    """
     try:
         env = gymnasium.make(name, disable_env_checker=True, **dict(options or {})).unwrapped
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         known = sorted(key for key in gymnasium.registry if key.startswith("agentrl/"))
-        raise UserError(f"no environment is called {name!r}; there are {', '.join(known)}") from error
+        raise UserError(
+            f"no environment is called {name!r}; there are {', '.join(known)}"
+        ) from error
     except (TypeError, ValueError) as error:
-        raise UserError(f"{name} does not take the options {dict(options or {})}: {error}") from error
+        raise UserError(
+            f"{name} does not take the options {dict(options or {})}: {error}"
+        ) from error
     if not isinstance(env, Environment):
-        raise UserError(f"{name} is no message environment: subclass agentrl_jax.environment.Environment")
+        raise UserError(
+            f"{name} is not a message environment: subclass agentrl_jax.environment.Environment"
+        )
     return env
 
 
 def normalized_score(mean_return: float, anchors: tuple[float, float, float]) -> float:
-    """LMRL-Gym's score: 0 at the worst, 50 at the data set's mean and 100 at the best return; below 0 reads 0.
+    """LMRL-Gym's score: 0 at the worst, 50 at the dataset's mean and 100 at the best return.
 
-    score = 50 (x - min) / (mean - min)              for x < mean
+    score = max(0, 50 (x - min) / (mean - min))      for x < mean
           = 50 + 50 (x - mean) / (max - mean)        otherwise
     """
     low, mean, high = anchors

@@ -1,24 +1,25 @@
-"""What can go wrong, by who must act on it."""
+"""The package's exceptions, by who must act on them."""
 
 
 class UserError(Exception):
-    """Something the user typed or handed in is wrong; the message is one sentence that says what to do."""
+    """Invalid input of the user; the message is one sentence that says what to do."""
 
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C or SIGTERM asked the run to stop; everything is saved."""
 
 
-class HostMissing(Exception):
-    """Another process of the run did not come to where all must meet; the message names it."""
+class ProcessMissing(Exception):
+    """Another process of the run did not reach a barrier; the message names it."""
 
 
 class EnvironmentFailure(Exception):
-    """A world or its worker went wrong; the episode is played again in a fresh world, or dropped and counted, never scored as 0.
+    """An environment or its worker failed.
 
-    `kind` says how: it "raised", its answer was "nonsense" or a "flood", it ran out of "memory", its worker "died" while it was at
-    work on this world, the world was "lost" because its worker had to be replaced on another's account, or an episode of an agent
-    program was left "unscored".
+    The episode is retried in a fresh environment, or dropped and counted; it is never scored as 0.
+    `kind` classifies the failure: the environment "raised", it returned "nonsense" or a "flood", it
+    ran out of "memory", its worker "died" while stepping it, the environment was "lost" because
+    another one's failure replaced their worker, or an agent program left its episode "unscored".
     """
 
     def __init__(self, message: str, kind: str = "raised") -> None:
@@ -27,7 +28,7 @@ class EnvironmentFailure(Exception):
 
 
 class DeadlineExceeded(EnvironmentFailure):
-    """A wait ran past its deadline; the message names who was waited for."""
+    """A wait exceeded its timeout; the message names what was awaited."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "deadline")

@@ -15,14 +15,14 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ImagePart:
-    """An image by URL; pixels travel as a `data:` URL, so a message stays plain text on the wire."""
+    """An image by URL; pixels are sent as a `data:` URL, so a message stays plain text."""
 
     url: str
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A function call that a model asked for; `arguments` is the JSON text that it wrote."""
+    """A function call requested by a model; `arguments` is the JSON text that it wrote."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One chat message: a role and text, or text and image parts; an assistant's may carry tool calls."""
+    """One chat message: a role, text or text and image parts, and an assistant's tool calls."""
 
     role: Role
     content: str | tuple[TextPart | ImagePart, ...] = ""
@@ -47,34 +47,50 @@ class Message:
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
-        return () if isinstance(self.content, str) else tuple(part for part in self.content if isinstance(part, ImagePart))
+        return (
+            ()
+            if isinstance(self.content, str)
+            else tuple(part for part in self.content if isinstance(part, ImagePart))
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The message in OpenAI's wire form."""
+        """The message in OpenAI's JSON format."""
         content: Any = self.content
         if not isinstance(content, str):
             content = [
-                {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image_url", "image_url": {"url": part.url}}
+                {"type": "text", "text": part.text}
+                if isinstance(part, TextPart)
+                else {"type": "image_url", "image_url": {"url": part.url}}
                 for part in content
             ]
-        out: dict[str, Any] = {"role": self.role, "content": content}
+        data: dict[str, Any] = {"role": self.role, "content": content}
         if self.tool_calls:
-            out["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            data["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
                 for call in self.tool_calls
             ]
         if self.tool_call_id is not None:
-            out["tool_call_id"] = self.tool_call_id
-        return out
+            data["tool_call_id"] = self.tool_call_id
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Message":
-        """The inverse of `to_dict`; raises KeyError where a field of the wire form is missing."""
+        """The inverse of `to_dict`. Raises KeyError where a required field is missing."""
         content = data.get("content") or ""
         if not isinstance(content, str):
-            content = tuple(TextPart(part["text"]) if part["type"] == "text" else ImagePart(part["image_url"]["url"]) for part in content)
+            content = tuple(
+                TextPart(part["text"])
+                if part["type"] == "text"
+                else ImagePart(part["image_url"]["url"])
+                for part in content
+            )
         calls = tuple(
-            ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in data.get("tool_calls") or ()
+            ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in data.get("tool_calls") or ()
         )
         return cls(data["role"], content, calls, data.get("tool_call_id"))
 

@@ -1,4 +1,7 @@
-"""The record of what happened: `Call`, `Turn`, `Trajectory`, `Episode`, `Group`. Host only, ragged, tokens first."""
+"""Recorded rollouts: `Call`, `Turn`, `Trajectory`, `Episode`, `Group`.
+
+They live on the host, are ragged, and hold token ids as sampled.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,32 +14,45 @@ from agentrl_jax.messages import Message
 
 Source = Literal["sampled", "demonstration", "patch", "scripted", "ranked"]
 FinishReason = Literal["stop", "budget", "context"]
-# The world's own end or horizon; a limit of the agent (its turns, its sampled tokens) or a full context; a strategy; an error.
+# The environment's end ("terminated") or horizon ("truncated"); a limit of the agent (its turns,
+# its sampled tokens) or a full context; a rollout strategy ("early"); an error.
 StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "early", "error"]
-# Where a random number comes from: (run, step, task, sample, seat, turn); the token position is folded in on the device.
-Key = tuple[int, ...]
+# What identifies a random number: (run, step, task, sample, agent, turn); the token position is
+# folded in on the device.
+RandomKey = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a call is sampled; every field may differ from call to call without a new compilation.
+    """Sampling parameters of a call; any field may differ between calls without recompilation.
 
-    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 filter nothing. A stop id ends the call and is part of
-    the action; a stop string ends it too, and what the model wrote after the string is dropped.
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 filter nothing. A stop id ends the
+    call and is part of the action; a stop string ends it too, and the tokens after the string are
+    dropped.
     """
 
-    budget: int = 64  # at most so many sampled tokens
+    budget: int = 64  # the maximal number of sampled tokens
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     stop_ids: tuple[int, ...] = ()
     stop_strings: tuple[str, ...] = ()
-    forced: tuple[int, ...] = ()  # the action's first tokens, given and not sampled; they count towards the budget
+    # The action's first tokens, given instead of sampled; they count towards the budget.
+    forced: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.budget < 1 or self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
-            raise ValueError(f"sampling needs budget >= 1, temperature >= 0, top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1: {self}")
+        if (
+            self.budget < 1
+            or self.temperature < 0
+            or self.top_k < 0
+            or not 0 < self.top_p <= 1
+            or not 0 <= self.min_p <= 1
+        ):
+            raise ValueError(
+                "sampling needs budget >= 1, temperature >= 0, top_k >= 0, 0 < top_p <= 1, "
+                f"0 <= min_p <= 1: {self}"
+            )
 
 
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
@@ -46,18 +62,19 @@ def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One generation. `prompt` and `action` are token ids; the arrays have one entry per action token."""
+    """One generation: prompt and action as token ids, and one entry per action token elsewhere."""
 
     prompt: np.ndarray  # int32 [prompt tokens]
     action: np.ndarray  # int32 [action tokens]
-    sampler_logp: np.ndarray  # float32: log-prob under the distribution really sampled from
-    version: np.ndarray  # int32: the weights that sampled the token
+    sampler_logp: np.ndarray  # float32: log-prob under the behavior policy, all filters applied
+    version: np.ndarray  # int32: the version of the weights that sampled the token
     sampling: Sampling
     finish_reason: FinishReason
     source: Source = "sampled"
-    key: Key = ()
+    key: RandomKey = ()
     entropy: np.ndarray | None = None  # float32, nats
-    alternatives: np.ndarray | None = None  # int32 [action tokens, k]: the likeliest tokens, best first
+    # int32 [action tokens, k]: the most likely tokens, best first
+    alternatives: np.ndarray | None = None
     alternative_logp: np.ndarray | None = None  # float32 [action tokens, k]
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of placeholder tokens in `prompt`
     parent: "Call | None" = None  # the call whose prompt + action this prompt extends exactly
@@ -67,23 +84,23 @@ class Call:
         """Prompt and action."""
         return np.concatenate([self.prompt, self.action])
 
-    def extends(self, other: "Call") -> bool:
-        """Whether this prompt starts with the other's prompt and action, token by token."""
-        return starts_with(self.prompt, other.ids)
+    def extends(self, parent: "Call") -> bool:
+        """Whether this prompt starts with the parent's prompt and action, token by token."""
+        return starts_with(self.prompt, parent.ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One environment step of one seat: what the policy wrote, what came back, and what it was worth.
+    """One environment step of one agent: the policy's calls, the observation and the reward.
 
-    The last call wrote the action; those before it wrote the notes that a context manager had asked for.
+    The last call wrote the action; those before it wrote notes for a context manager.
     """
 
     calls: tuple[Call, ...]
     action: Message
     observation: tuple[Message, ...]  # the new messages only
     reward: float
-    rewards: Mapping[str, float] = field(default_factory=dict)  # its named parts
+    rewards: Mapping[str, float] = field(default_factory=dict)  # its named components
     terminated: bool = False
     truncated: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -92,14 +109,17 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """One seat's episode. `parent` and `branch_turn` are set when it was branched; its turns still start at the root."""
+    """One agent's episode.
+
+    `parent` and `branch_turn` are set where it was branched; its turns still start at the root.
+    """
 
     opening: tuple[Message, ...]
     turns: tuple[Turn, ...]
     task: str = ""
     group: int = 0
     sample: int = 0
-    seat: int = 0
+    agent_index: int = 0
     seed: int = 0
     agent: str = "policy"
     success: bool | None = None
@@ -115,13 +135,23 @@ class Trajectory:
 
     @property
     def truncated(self) -> bool:
-        """Cut by a horizon or a limit: what would have come is unknown, not worth 0."""
+        """Whether a horizon or a limit cut it: the value of the rest is unknown, not 0."""
         return self.stop_reason not in ("terminated", "error")
+
+    @property
+    def succeeded(self) -> bool | None:
+        """`success`; False where a limit or an error ended the episode before its environment could
+        report one. None where the environment does not report success.
+        """
+        was_cut = self.stop_reason != "terminated"
+        return False if self.success is None and was_cut else self.success
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The whole conversation."""
-        return self.opening + tuple(m for turn in self.turns for m in (turn.action, *turn.observation))
+        return self.opening + tuple(
+            m for turn in self.turns for m in (turn.action, *turn.observation)
+        )
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -133,10 +163,13 @@ class Trajectory:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One world: its seed and its seats' trajectories. A reward accrues to a seat's last turn until it acts again."""
+    """One episode of an environment: its seed and one trajectory per agent.
+
+    A reward accrues to an agent's last turn until it acts again.
+    """
 
     seed: int
-    seats: tuple[Trajectory, ...]
+    trajectories: tuple[Trajectory, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,10 +178,13 @@ class Group:
 
     task: str
     trajectories: tuple[Trajectory, ...]
-    dropped: int = 0  # episodes given up: their worlds failed at every attempt, or the group's deadline came first
-    spent: int = 0  # turns that were played for episodes which a strategy threw away
+    # Episodes given up: their environments failed at every attempt, or the group's timeout passed.
+    num_dropped: int = 0
+    discarded_turns: int = 0  # turns played in episodes that a strategy discarded
 
     @property
-    def played(self) -> int:
-        """Turns that were really played: what branches share counts once."""
-        return self.spent + sum(len(t.turns) - (t.branch_turn or 0) for t in self.trajectories)
+    def num_turns_played(self) -> int:
+        """The number of environment steps taken: the turns that branches share count once."""
+        return self.discarded_turns + sum(
+            len(t.turns) - (t.branch_turn or 0) for t in self.trajectories
+        )

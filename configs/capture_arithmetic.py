@@ -1,19 +1,31 @@
-"""Sums, one attempt each, by a program that knows only OpenAI's client (`envs/programs/player.py`), trained through the capture endpoint.
+"""GRPO on sums, one attempt each, through the capture endpoint.
 
-The policy begins with demonstrations, is trained by GRPO on what the program's calls became, and is evaluated in the world itself.
-`:single` starts a program for each episode, as one must where a program is not made to play several; fewer episodes then.
+The agent is a program that knows only OpenAI's client (`envs/programs/player.py`). The policy is
+fine-tuned on demonstrations, trained by GRPO on the trajectories of the program's calls, and
+evaluated in the environment itself. `:single` starts a program per episode, as is necessary where a
+program cannot play several; it plays fewer episodes.
 
-Expected effect: the share of right answers goes up as it does without the endpoint (`:base`).
+Expected effect: the share of right answers rises as it does without the endpoint (`:base`).
 
-agentrl-train --config=configs/capture_arithmetic.py[:single|base]     (needs openai: pip install 'agentrl_jax[dev]')
+Hardware: 2 CPU cores; time: about 1.5 minutes; score: success .80, SFT .57 (seed 0)
+
+    pip install 'agentrl_jax[dev]'  # openai
+    agentrl-train --config=configs/capture_arithmetic.py[:single|base]
 """
 
 from dataclasses import replace
 
-from agentrl_jax.algorithms.grpo import grpo
-from agentrl_jax.capture.strategy import Captured
-from agentrl_jax.configs.small import ARITHMETIC, pick, rates, rollouts, small
-from agentrl_jax.experiment import Experiment, Rollouts
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.capture.strategy import CapturedEpisodes
+from agentrl_jax.configs.small import (
+    ARITHMETIC,
+    pick,
+    rollouts,
+    small_experiment,
+    training_settings,
+)
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.sources import Rollouts
 
 TASK = replace(ARITHMETIC, options={**ARITHMETIC.options, "attempts": 1})
 PLAYER = ("{python}", "-m", "agentrl_jax.envs.programs.player")
@@ -23,8 +35,15 @@ def get_config(variant: str = "method") -> Experiment:
     source = pick(
         variant,
         "capture_arithmetic",
-        method=Rollouts(tasks=16, strategy=Captured((*PLAYER, "--pool"), pool=1, at_once=64)),
-        single=Rollouts(tasks=8, strategy=Captured(PLAYER, group_size=4, at_once=4)),
+        method=Rollouts(
+            tasks=16,
+            strategy=CapturedEpisodes((*PLAYER, "--pool"), pool_size=1, max_concurrent_episodes=64),
+        ),
+        single=Rollouts(
+            tasks=8, strategy=CapturedEpisodes(PLAYER, group_size=4, max_concurrent_episodes=4)
+        ),
         base=rollouts(),
     )
-    return small("capture-arithmetic", TASK, grpo(**rates(TASK)), source, steps=20, label="GRPO")
+    return small_experiment(
+        "capture-arithmetic", TASK, grpo(**training_settings(TASK)), source, steps=20, label="GRPO"
+    )

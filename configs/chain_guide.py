@@ -1,27 +1,42 @@
-"""A Practitioner's Guide (arXiv 2510.01132) on a chain: rewards for each turn against one at the end, with PPO or RLOO.
+"""A Practitioner's Guide (arXiv 2510.01132) on a chain: per-turn rewards against one at the end.
 
-Recipes: KL .01 in the reward (PPO) or .001 in the loss (RLOO), GAE with gamma 1, clip .2; the critic's rate ten times the policy's,
-here three times. A turn is paid for progress, so that a won episode sums to 1.
+Both with PPO or RLOO. Published settings: KL .01 in the reward (PPO) or .001 in the loss (RLOO),
+GAE with gamma 1, clip .2; the critic's learning rate ten times the policy's, here three times. The
+reward of a turn is its progress, so that a won episode sums to 1.
 
-Expected effect: PPO gains from dense rewards (`:method` against `:base`); RLOO hardly cares (`:rloo`, `:rloo_single`).
+Expected effect: PPO gains from dense rewards (`:method` against `:base`); RLOO is hardly affected
+(`:rloo`, `:rloo_single`).
 
-agentrl-train --config=configs/chain_guide.py[:base|rloo|rloo_single]
+Hardware: 2 CPU cores; time: about 3 minutes; score: return 1.92, SFT 1.66 (seed 0)
+
+    agentrl-train --config=configs/chain_guide.py[:base|rloo|rloo_single]
 """
 
-from agentrl_jax.algorithms.critics import CriticConfig
-from agentrl_jax.algorithms.methods.critics import practitioners_ppo, practitioners_rloo
-from agentrl_jax.configs.small import HEAD, Task, pick, rates, small
-from agentrl_jax.experiment import Experiment
-from agentrl_jax.optimizer import AdamWConfig
+from agentrl_jax.algorithms.methods import practitioners_ppo, practitioners_rloo
+from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
+from agentrl_jax.configs.small import (
+    CRITIC_HEAD,
+    SmallTask,
+    pick,
+    small_experiment,
+    training_settings,
+)
+from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.training.config import Experiment
 
-PROGRESS = Task("Chain-v0", "weak", 200, 3, {"length": 8, "progress": True})
+CHAIN_WITH_PROGRESS = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8, "progress": True})
 
 
 def get_config(variant: str = "method") -> Experiment:
-    critic = {"critic": CriticConfig(HEAD, AdamWConfig(3e-3))}
+    critic = {"critic": CriticConfig(CRITIC_HEAD, AdamWConfig(3e-3))}
     algorithm = pick(
-        variant, "chain_guide",
-        method=practitioners_ppo(HEAD, **rates(PROGRESS, **critic)), base=practitioners_ppo(HEAD, False, **rates(PROGRESS, **critic)),
-        rloo=practitioners_rloo(**rates(PROGRESS)), rloo_single=practitioners_rloo(False, **rates(PROGRESS)),
-    )  # fmt: skip
-    return small("chain-guide", PROGRESS, algorithm, label="PPO")
+        variant,
+        "chain_guide",
+        method=practitioners_ppo(CRITIC_HEAD, **training_settings(CHAIN_WITH_PROGRESS, **critic)),
+        base=practitioners_ppo(
+            CRITIC_HEAD, False, **training_settings(CHAIN_WITH_PROGRESS, **critic)
+        ),
+        rloo=practitioners_rloo(**training_settings(CHAIN_WITH_PROGRESS)),
+        rloo_single=practitioners_rloo(False, **training_settings(CHAIN_WITH_PROGRESS)),
+    )
+    return small_experiment("chain-guide", CHAIN_WITH_PROGRESS, algorithm, label="PPO")

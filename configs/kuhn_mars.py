@@ -1,20 +1,25 @@
-"""MARS (MARSHAL, arXiv 2510.15414) on Kuhn poker: one policy plays both seats, and credit is centred by player.
+"""MARS (MARSHAL, arXiv 2510.15414) on Kuhn poker: self-play, with credit centered by player.
 
-Released: turn rewards centred by player, returns to go, distinct values centred, whitened; KL .2, dual clip, .05 off for a
-malformed turn, which the game itself charges here.
+One policy is both players. Released: turn rewards centered by player, returns to go, distinct
+values centered, whitened; KL .2, dual clip, a penalty of .05 for a malformed turn, which the game
+itself charges here.
 
-Expected effect: harder to exploit than a policy trained against a fixed opponent (`:base`: the game's random player). `:league` plays
-against its earlier checkpoints.
+Expected effect: harder to exploit than a policy trained against a fixed opponent (`:base`: the
+game's random policy). `:league` plays against its earlier checkpoints. Exploitability is in antes a
+game, lower is better.
 
-agentrl-train --config=configs/kuhn_mars.py[:base|:league]
+Hardware: 2 CPU cores; time: about 56 s; score: exploitability .12 over 3 seeds (docs/methods.md)
+
+    agentrl-train --config=configs/kuhn_mars.py[:base|:league]
 """
 
-from agentrl_jax.algorithms.methods.dialogue import mars
+from agentrl_jax.algorithms.losses.regularizers import KL
+from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.strategies.league import League
 from agentrl_jax.algorithms.strategies.self_play import ScriptedOpponent, SelfPlay
-from agentrl_jax.algorithms.terms import KL
-from agentrl_jax.configs.small import KUHN, pick, rates, small
-from agentrl_jax.experiment import Experiment, Rollouts
+from agentrl_jax.configs.small import KUHN, pick, small_experiment, training_settings
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.sources import Rollouts
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -24,5 +29,7 @@ def get_config(variant: str = "method") -> Experiment:
         base=SelfPlay(16, opponents=ScriptedOpponent("random")),  # as many trajectories a step
         league=SelfPlay(16, opponents=League(every=5)),
     )  # fmt: skip
-    algorithm = mars(**rates(KUHN, regularisers={"kl": KL(0.2)}, rewards=None))
-    return small("kuhn-mars", KUHN, algorithm, Rollouts(tasks=32, strategy=strategy), steps=60, label="MARS")
+    algorithm = mars(**training_settings(KUHN, regularizers={"kl": KL(0.2)}, rewards=None))
+    return small_experiment(
+        "kuhn-mars", KUHN, algorithm, Rollouts(tasks=32, strategy=strategy), steps=60, label="MARS"
+    )

@@ -1,18 +1,22 @@
-"""Wordle as LMRL-Gym has it, all 431 words: the quickstart's recipe with a larger policy and a longer run.
+"""Wordle as in LMRL-Gym, all 431 words: the quickstart with a larger policy and a longer run.
+
+The score is normalized by LMRL-Gym's own anchors; the win rate is 93 %. The time was measured on a
+machine busy with other work.
+
+Hardware: 2 CPU cores; time: about 2,037 s; score: 90.8, one seed (docs/wordle.md)
 
     agentrl-train --config=configs/wordle431_grpo.py
-
-The result of the run is in docs/wordle.md.
 """
 
-from agentrl_jax.algorithms.grpo import grpo
-from agentrl_jax.algorithms.supervised import SupervisedConfig
-from agentrl_jax.configs.wordle_grpo import LONGEST
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
+from agentrl_jax.configs.wordle_grpo import MAX_LENGTH
 from agentrl_jax.configs.wordle_grpo import get_config as quickstart
-from agentrl_jax.experiment import DemonstrationConfig, Demonstrations, Experiment, Phase, Rollouts
+from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.decoder import DecoderConfig
-from agentrl_jax.optimizer import AdamWConfig
-from agentrl_jax.strategies import Independent
+from agentrl_jax.rollout.strategy import IndependentEpisodes
+from agentrl_jax.training.config import DemonstrationConfig, Experiment, Phase
+from agentrl_jax.training.sources import Demonstrations, Rollouts
 
 
 def get_config() -> Experiment:
@@ -24,16 +28,23 @@ def get_config() -> Experiment:
     config.sft = Phase(
         "SFT",
         Demonstrations(batch=48),
-        SupervisedConfig(
-            optimizer=AdamWConfig(3e-3, warmup_steps=100, final_fraction=0.1, weight_decay=0.01), bin_length=LONGEST, microbatch=24
+        BehaviorCloningConfig(
+            optimizer=AdamWConfig(3e-3, warmup_steps=100, final_fraction=0.1, weight_decay=0.01),
+            bin_length=MAX_LENGTH,
+            microbatch=24,
         ),
         steps=3500,
         checkpoint_every=500,
     )
     config.rl = Phase(
         "GRPO",
-        Rollouts(tasks=32, strategy=Independent(group_size=8)),
-        grpo(optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1), minibatches=2, bin_length=LONGEST, microbatch=32),
+        Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
+        grpo(
+            optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),
+            minibatches=2,
+            bin_length=MAX_LENGTH,
+            microbatch=32,
+        ),
         steps=150,
         checkpoint_every=25,
     )

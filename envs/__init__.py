@@ -1,8 +1,12 @@
-"""Environments, one folder a family. Importing this package registers their ids with Gymnasium and loads none of them."""
+"""Environments, one folder per family.
+
+Importing this package registers their ids with Gymnasium and loads none of them.
+"""
 
 import gymnasium
 
-# id -> (entry point, keyword arguments). Horizons are rules of the games, so `max_episode_steps` is never set.
+# id -> (entry point, keyword arguments). A horizon is a rule of its environment, so
+# `max_episode_steps` is never set.
 ENVIRONMENTS = {
     "agentrl/Wordle-v0": ("agentrl_jax.envs.lmrl.wordle:Wordle", {}),
     "agentrl/MazeFO-v0": ("agentrl_jax.envs.lmrl.maze:Maze", {"view": "position"}),
@@ -10,15 +14,18 @@ ENVIRONMENTS = {
     "agentrl/TextNav-v0": ("agentrl_jax.envs.lmrl.text_nav:TextNav", {}),
     "agentrl/Chess-v0": ("agentrl_jax.envs.lmrl.chess.chess:Chess", {}),
     "agentrl/ChessEndgames-v0": ("agentrl_jax.envs.lmrl.chess.endgames:ChessEndgames", {}),
-    "agentrl/TwentyQuestions-v0": ("agentrl_jax.envs.lmrl.twenty_questions.game:TwentyQuestions", {}),
+    "agentrl/TwentyQuestions-v0": (
+        "agentrl_jax.envs.lmrl.twenty_questions.game:TwentyQuestions",
+        {},
+    ),
     "agentrl/GuessCity-v0": ("agentrl_jax.envs.lmrl.guess_city.game:GuessCity", {}),
     "agentrl/CarDealer-v0": ("agentrl_jax.envs.lmrl.car_dealer.game:CarDealer", {}),
-    "agentrl/Arithmetic-v0": ("agentrl_jax.envs.probes.arithmetic:Arithmetic", {}),
-    "agentrl/Calculator-v0": ("agentrl_jax.envs.probes.calculator:Calculator", {}),
-    "agentrl/Chain-v0": ("agentrl_jax.envs.probes.chain:Chain", {}),
-    "agentrl/Desk-v0": ("agentrl_jax.envs.probes.desk:Desk", {}),
-    "agentrl/KeyDoor-v0": ("agentrl_jax.envs.probes.keydoor:KeyDoor", {}),
-    "agentrl/Lookup-v0": ("agentrl_jax.envs.probes.lookup:Lookup", {}),
+    "agentrl/Arithmetic-v0": ("agentrl_jax.envs.diagnostic.arithmetic:Arithmetic", {}),
+    "agentrl/Calculator-v0": ("agentrl_jax.envs.diagnostic.calculator:Calculator", {}),
+    "agentrl/Chain-v0": ("agentrl_jax.envs.diagnostic.chain:Chain", {}),
+    "agentrl/Desk-v0": ("agentrl_jax.envs.diagnostic.desk:Desk", {}),
+    "agentrl/KeyDoor-v0": ("agentrl_jax.envs.diagnostic.keydoor:KeyDoor", {}),
+    "agentrl/Lookup-v0": ("agentrl_jax.envs.diagnostic.lookup:Lookup", {}),
     "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),
     "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
@@ -29,5 +36,5 @@ ENVIRONMENTS = {
 }
 
 for name, (entry_point, options) in ENVIRONMENTS.items():
-    if name not in gymnasium.registry:  # a second import (a reload) would warn that it overrides the first
+    if name not in gymnasium.registry:  # overriding an id, after a reload, would warn
         gymnasium.register(name, entry_point=entry_point, kwargs=options)

@@ -1,9 +1,9 @@
-"""Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances, latency, async, cost, scaling, steps,
-methods, lmrl or hierarchical.
+"""Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
+latency, async, cost, scaling, steps, methods, lmrl or hierarchical.
 
 agentrl-bench sampling                                              ours alone
-agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   beside a rival, in turn with it
-agentrl-bench latency --help                                        the flags of a bench
+agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
+agentrl-bench latency --help                                        the flags of a benchmark
 """
 
 import importlib
@@ -12,41 +12,53 @@ import sys
 from typing import Any
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch import command
+from agentrl_jax.launch import cli
 
 MODULES = {
-    "sampling": "sampling.Sampling", "agentic": "agentic.Agentic", "update": "update.Update", "utterances": "utterances.Utterances",
-    "latency": "latency.Latency", "async": "asynchronous.Asynchronous", "cost": "cost.Cost", "scaling": "scaling.Scaling",
-    "steps": "stepping.Stepping", "methods": "methods.Methods", "lmrl": "boards.LMRL", "hierarchical": "boards.Hierarchical",
-}  # fmt: skip
+    "sampling": "sampling.Sampling",
+    "agentic": "agentic.Agentic",
+    "update": "update.Update",
+    "utterances": "utterances.Utterances",
+    "latency": "latency.Latency",
+    "async": "asynchronous.Asynchronous",
+    "cost": "cost.Cost",
+    "scaling": "scaling.Scaling",
+    "steps": "env_steps.Stepping",
+    "methods": "method_claims.Methods",
+    "lmrl": "reproduction.LMRL",
+    "hierarchical": "reproduction.Hierarchical",
+}
 
 
-def found(name: str) -> Any:
-    """The dataclass of a bench's flags, with a method `run`."""
+def bench_class(name: str) -> Any:
+    """The dataclass with a benchmark's flags and its method `run`."""
     module, _, kind = MODULES[name].partition(".")
-    return getattr(importlib.import_module(f"agentrl_jax.launch.benches.{module}"), kind)
+    return getattr(importlib.import_module(f"agentrl_jax.launch.benchmarks.{module}"), kind)
 
 
 def bench(name: str) -> None:
-    from agentrl_jax.launch import options
+    from agentrl_jax.launch import dataclass_flags
 
     if name not in MODULES:
-        raise UserError(f"say what to measure: agentrl-bench {'|'.join(MODULES)}" + (f", not {name!r}" if name else ""))
-    measured = options.read(found(name))
-    measured.prepare()
-    print(json.dumps(measured.run()))
+        raise UserError(
+            f"name a benchmark: agentrl-bench {'|'.join(MODULES)}"
+            + (f", not {name!r}" if name else "")
+        )
+    benchmark = dataclass_flags.from_flags(bench_class(name))
+    benchmark.prepare()
+    print(json.dumps(benchmark.run()))
 
 
 def main() -> None:
-    from agentrl_jax.launch import options
+    from agentrl_jax.launch import dataclass_flags
 
-    program, *rest = sys.argv
-    name = rest.pop(0) if rest and not rest[0].startswith("-") else ""
+    program, *remaining = sys.argv
+    name = remaining.pop(0) if remaining and not remaining[0].startswith("-") else ""
     if name in MODULES:
-        options.declare(found(name))
+        dataclass_flags.define_flags(bench_class(name))
     elif name:
-        rest = []  # its flags cannot be known: the name is what is wrong
-    sys.exit(command.run(lambda: bench(name), [program, *rest]))
+        remaining = []  # flags of an unknown benchmark: the error is about the name
+    sys.exit(cli.run(lambda: bench(name), [program, *remaining]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evaluate a run's policy or a scripted player: mean return with its 95 % interval, success, turns.
+"""Evaluate a run's policy or a scripted one: mean return with its 95 % interval, success, turns.
 
 agentrl-evaluate --run_dir=runs/quickstart [--phase=sft] [--temperature=0]
 agentrl-evaluate --environment=agentrl/Wordle-v0 --player=expert [--option=words=64]
@@ -9,35 +9,46 @@ from pathlib import Path
 
 from absl import flags
 
-from agentrl_jax.launch import command
+from agentrl_jax.launch import cli
 
-flags.DEFINE_string("run_dir", "", "The run whose policy plays.")
-flags.DEFINE_string("phase", None, "Which of its phases; by default the last that has a checkpoint.")
-flags.DEFINE_string("environment", "", "A Gymnasium id, with `module:` before it where the environment is yours; by default the run's.")
-flags.DEFINE_multi_string("option", [], "name=value for the environment's constructor; may be repeated.")
-flags.DEFINE_string("player", None, "A scripted player of the environment plays instead of a policy.")
-flags.DEFINE_integer("episodes", 512, "How many worlds.", lower_bound=1)
-flags.DEFINE_integer("seed", 1_000_000_000, "The first world's seed.", lower_bound=0)
+flags.DEFINE_string("run_dir", "", "The run whose policy is evaluated.")
+flags.DEFINE_string(
+    "phase", None, "Which of its phases; by default the last that has a checkpoint."
+)
+flags.DEFINE_string(
+    "environment",
+    "",
+    "A Gymnasium id, with `module:` before it where the environment is yours; by default the "
+    "run's.",
+)
+flags.DEFINE_multi_string(
+    "option", [], "name=value for the environment's constructor; may be repeated."
+)
+flags.DEFINE_string(
+    "player", None, "A scripted policy of the environment, instead of a run's policy."
+)
+flags.DEFINE_integer("episodes", 512, "How many environments, an episode each.", lower_bound=1)
+flags.DEFINE_integer("seed", 1_000_000_000, "The first environment's seed.", lower_bound=0)
 flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 flags.DEFINE_integer("workers", 1, "Environment processes; 0: this one.", lower_bound=0)
 
 
 def evaluate() -> None:
-    from agentrl_jax import configfile
-    from agentrl_jax.launch import seats
+    from agentrl_jax.launch import players
+    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
     for module in f.trust:
-        configfile.trust(module)
-    seats.evaluate(
-        seats.environment_of(f.environment, f.option, f.run_dir, f.workers), f.player,
+        config_json.trust_module(module)
+    players.evaluate(
+        players.resolve_environment(f.environment, f.option, f.run_dir, f.workers), f.player,
         Path(f.run_dir) if f.run_dir else None, f.phase, f.episodes, f.seed, f.temperature,
     )  # fmt: skip
 
 
 def main() -> None:
-    sys.exit(command.run(evaluate))
+    sys.exit(cli.run(evaluate))
 
 
 if __name__ == "__main__":

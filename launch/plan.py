@@ -1,10 +1,12 @@
-"""Plan: compile an update and an engine for TPUs that are not here, and say what they take of each chip.
+"""Plan: compile an update and an engine for TPUs that are not attached; print what each chip holds
+and computes.
 
 agentrl-plan --topology=v5e:8x8 --model=FOLDER --length=8192 --rows=64
 agentrl-plan --topology=v5p:4x4x4 --preset=qwen3_8b --data=4 --fsdp=16 --engine_tensor=4 --json
 agentrl-plan --topology='2x v5e:4x4' --sizes=layers=2,width=256,hidden=512,head_size=64 --data=2
 
-Needs libtpu: pip install 'agentrl_jax[aot]'. Times are at the chip's peak rates: nothing is measured.
+Needs libtpu: pip install 'agentrl_jax[aot]'. Times are at the chip's peak rates: nothing is
+measured.
 """
 
 import json
@@ -13,32 +15,34 @@ import sys
 
 from absl import flags
 
-from agentrl_jax.launch import command
+from agentrl_jax.launch import cli
 
 flags.DEFINE_bool("json", False, "Print one line of JSON with every figure.")
-flags.DEFINE_integer("show", 12, "How many kinds of exchange of each program are listed.", lower_bound=0)
+flags.DEFINE_integer(
+    "show", 12, "How many kinds of collective of each program are listed.", lower_bound=0
+)
 
 
 def make_plan() -> None:
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # only described chips are used: none is woken
-    from agentrl_jax.launch import options
-    from agentrl_jax.launch.plans.planning import plan
-    from agentrl_jax.launch.plans.report import lines
-    from agentrl_jax.launch.plans.subject import Subject
+    jax.config.update("jax_platforms", "cpu")  # only described chips are used: none is initialized
+    from agentrl_jax.launch import dataclass_flags
+    from agentrl_jax.launch.plans.planning import compile_plan
+    from agentrl_jax.launch.plans.report import format_plan
+    from agentrl_jax.launch.plans.subject import PlanSpec
 
-    found = plan(options.read(Subject))
-    print(json.dumps(found.report()) if flags.FLAGS.json else lines(found, flags.FLAGS.show))
+    plan = compile_plan(dataclass_flags.from_flags(PlanSpec))
+    print(json.dumps(plan.report()) if flags.FLAGS.json else format_plan(plan, flags.FLAGS.show))
 
 
 def main() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from agentrl_jax.launch import options
-    from agentrl_jax.launch.plans.subject import Subject
+    from agentrl_jax.launch import dataclass_flags
+    from agentrl_jax.launch.plans.subject import PlanSpec
 
-    options.declare(Subject)
-    sys.exit(command.run(make_plan))
+    dataclass_flags.define_flags(PlanSpec)
+    sys.exit(cli.run(make_plan))
 
 
 if __name__ == "__main__":

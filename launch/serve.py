@@ -3,7 +3,8 @@
 agentrl-serve --run_dir=runs/quickstart [--phase=sft] [--port=8000]
 agentrl-serve --model=FOLDER --positions=4096 --api_key_variable=MY_KEY
 
-It prints the address and the key that clients must send: a new one each time, unless an environment variable holds it.
+It prints the address and the key that clients must send: a new one each time, unless an environment
+variable holds it.
 """
 
 import sys
@@ -11,43 +12,69 @@ from pathlib import Path
 
 from absl import flags
 
-from agentrl_jax.launch import command
+from agentrl_jax.launch import cli
 
-flags.DEFINE_string("run_dir", "", "The run whose policy answers.")
-flags.DEFINE_string("phase", None, "Which of its phases; by default the last that has a checkpoint.")
+flags.DEFINE_string("run_dir", "", "The run whose policy is served.")
+flags.DEFINE_string(
+    "phase", None, "Which of its phases; by default the last that has a checkpoint."
+)
 flags.DEFINE_string("model", "", "Or the folder of a Hugging Face model.")
 flags.DEFINE_string("dtype", "float32", "Of that model's weights and activations.")
-flags.DEFINE_string("name", "policy", "What the model is called; requests for any other name are answered too.")
-flags.DEFINE_integer("positions", 0, "Tokens of a prompt and its answer; 0: as the run's engine, or 2048.", lower_bound=0)
-flags.DEFINE_integer("rows", 0, "Answers that are written at once; 0: as the run's engine, or 16.", lower_bound=0)
-flags.DEFINE_string("host", "127.0.0.1", "Where to listen: another address than loopback lets others in who have the key.")
+flags.DEFINE_string(
+    "name", "policy", "The model's name; requests for any other name are answered too."
+)
+flags.DEFINE_integer(
+    "positions",
+    0,
+    "Tokens of a prompt and its completion; 0: as the run's engine, or 2048.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "rows", 0, "Completions generated at once; 0: as the run's engine, or 16.", lower_bound=0
+)
+flags.DEFINE_string(
+    "host",
+    "127.0.0.1",
+    "Where to listen: another address than loopback admits other machines with the key.",
+)
 flags.DEFINE_integer("port", 8000, "Where to listen; 0: any.", lower_bound=0, upper_bound=65535)
-flags.DEFINE_string("api_key_variable", "", "The environment variable that holds the key; empty: a new one, which is printed.")
+flags.DEFINE_string(
+    "api_key_variable",
+    "",
+    "The environment variable that holds the key; empty: a new one, which is printed.",
+)
 flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
 
 
 def serve() -> None:
     import asyncio
 
-    from agentrl_jax import configfile
     from agentrl_jax.errors import UserError
     from agentrl_jax.launch import serving
+    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
     if bool(f.run_dir) == bool(f.model):
-        raise UserError("say what to serve: --run_dir=runs/... for a run's policy, or --model=FOLDER for a Hugging Face model")
+        raise UserError(
+            "give --run_dir=runs/... to serve a run's policy, or --model=FOLDER for a "
+            "Hugging Face model"
+        )
     for module in f.trust:
-        configfile.trust(module)
-    key = serving.key_of(f.api_key_variable)
+        config_json.trust_module(module)
+    key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:
-        served = serving.of_run(Path(f.run_dir), f.phase, f.positions, f.rows)
+        served = serving.served_from_run(Path(f.run_dir), f.phase, f.positions, f.rows)
     else:
-        served = serving.of_folder(Path(f.model), f.dtype, f.positions, f.rows)
-    asyncio.run(serving.until_told(served, f.name, f.host, f.port, key, shown=not f.api_key_variable))
+        served = serving.served_from_folder(Path(f.model), f.dtype, f.positions, f.rows)
+    asyncio.run(
+        serving.serve_until_signal(
+            served, f.name, f.host, f.port, key, print_key=not f.api_key_variable
+        )
+    )
 
 
 def main() -> None:
-    sys.exit(command.run(serve))
+    sys.exit(cli.run(serve))
 
 
 if __name__ == "__main__":

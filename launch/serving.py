@@ -1,4 +1,4 @@
-"""A checkpoint behind OpenAI's routes: what is served, and the server that serves it until it is told to stop."""
+"""A checkpoint behind OpenAI's routes: `ServedPolicy`, and its server until it is stopped."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,25 @@ from typing import Any
 
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax import models
-from agentrl_jax.capture.calls import Seats
-from agentrl_jax.capture.session import Session
+from agentrl_jax.capture.agent_table import AgentTable
+from agentrl_jax.capture.session import CaptureSession
 from agentrl_jax.context import FullHistory
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
-from agentrl_jax.local_engine import EngineConfig, LocalEngine
+from agentrl_jax.inference.engine_config import EngineConfig
+from agentrl_jax.inference.engine_pool import make_engine
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.rendering import ChatRenderer, TextRenderer
-from agentrl_jax.run import load_policy, make_agent
-from agentrl_jax.speaking import Agent
+from agentrl_jax.renderer import ChatRenderer, TextRenderer
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.training.builders import load_policy, make_agent
 from agentrl_jax.trajectories import Sampling
-from agentrl_jax.workers import Task
+from agentrl_jax.workers.pool import Task
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
-    """A policy with its weights, and how it reads and writes."""
+class ServedPolicy:
+    """A policy with its weights, renderer, sampling parameters and engine settings."""
 
     policy: Policy
     params: Params
@@ -39,50 +40,80 @@ class Served:
     tokenizer: Any
 
 
-def of_run(run_dir: Path, phase: str | None, positions: int, rows: int) -> Served:
-    """The policy of a run folder, as its config has it speak; `positions` and `rows` of its engine unless they are 0."""
+def served_from_run(run_dir: Path, phase: str | None, positions: int, rows: int) -> ServedPolicy:
+    """The policy of a run folder with its own renderer and sampling parameters.
+
+    `positions` and `rows` replace those of its engine unless they are 0.
+    """
     experiment, tokenizer, policy, params = load_policy(run_dir, phase)
-    world = make(experiment.environment.name, experiment.environment.options)
-    agent = make_agent(experiment, tokenizer, world.context)
-    world.close()
+    env = make(experiment.environment.name, experiment.environment.options)
+    agent = make_agent(experiment, tokenizer, env.context)
+    env.close()
     sizes = {name: size for name, size in (("positions", positions), ("rows", rows)) if size}
     engine = dataclasses.replace(experiment.engine, **sizes)
-    return Served(policy, params, _spoken(agent, engine), engine, tokenizer)
+    return ServedPolicy(policy, params, _serving_agent(agent, engine), engine, tokenizer)
 
 
-def of_folder(folder: Path, dtype: str, positions: int, rows: int) -> Served:
-    """The model of a Hugging Face folder, in its chat template; without one chats are plain transcripts of lines."""
-    engine = EngineConfig(rows=rows or 16, positions=positions or 2048, chunk=64)
+def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:
+    """The model of a Hugging Face folder with its chat template, or else plain transcripts."""
+    engine = EngineConfig(rows=rows or 16, positions=positions or 2048, prefill_chunk=64)
     policy, params = models.load(folder, param_dtype=dtype, compute_dtype=dtype)
     tokenizer = FolderTokenizer(str(folder))(())
     renderer = ChatRenderer(tokenizer) if tokenizer.chat_template else TextRenderer(tokenizer)
     agent = Agent("policy", renderer, FullHistory(), Sampling(), trainable=False)
-    return Served(policy, params, _spoken(agent, engine), engine, tokenizer)
+    return ServedPolicy(policy, params, _serving_agent(agent, engine), engine, tokenizer)
 
 
-def _spoken(agent: Agent, engine: EngineConfig) -> Agent:
-    """The agent as a server has it: it is not trained, and writes as much as fits."""
-    return dataclasses.replace(agent, trainable=False, sampling=dataclasses.replace(agent.sampling, budget=engine.positions))
+def _serving_agent(agent: Agent, engine: EngineConfig) -> Agent:
+    """The agent for serving: not trained, and its budget is all positions of the engine."""
+    return dataclasses.replace(
+        agent,
+        trainable=False,
+        sampling=dataclasses.replace(agent.sampling, budget=engine.positions),
+    )
 
 
-def key_of(variable: str) -> str:
-    """The key that the environment variable holds; without a variable, a new one. Raises UserError where it holds none."""
+def resolve_api_key(variable: str) -> str:
+    """The key in the environment variable, or a new one without a variable.
+
+    Raises:
+        UserError: the variable is empty.
+    """
     if variable and not os.environ.get(variable):
-        raise UserError(f"the environment variable {variable} should hold the key that clients send: set it, or leave the flag out")
+        raise UserError(
+            f"the environment variable {variable} should hold the key that clients send: set "
+            "it, or leave the flag out"
+        )
     return os.environ[variable] if variable else f"sk-{secrets.token_urlsafe(24)}"
 
 
 @contextlib.asynccontextmanager
-async def serving(served: Served, name: str, host: str, port: int, key: str, seed: int = 0) -> AsyncIterator[str]:
-    """The address of a server of it, for as long as the block runs. Raises UserError where the port is taken."""
+async def start_server(
+    served_policy: ServedPolicy, name: str, host: str, port: int, api_key: str, seed: int = 0
+) -> AsyncIterator[str]:
+    """Serve while the block runs; yields the server's address.
+
+    Raises:
+        UserError: the port is taken.
+    """
     from agentrl_jax.capture.server import CaptureServer  # an extra
 
-    server = CaptureServer(host, port, key)
-    engine = LocalEngine(served.policy, served.engine, served.params, text=served.tokenizer.decode)
+    server = CaptureServer(host, port, api_key)
+    engine = make_engine(
+        served_policy.policy,
+        served_policy.engine,
+        served_policy.params,
+        detokenize=served_policy.tokenizer.decode,
+    )
     try:
-        seats = Seats({name: served.agent}, {served.agent.engine: engine}, name, kept=engine.places)
-        session = Session("everyones", key, Task("served", seed), 0, (seed,), seats)
-        server.everyones = server.open(session)
+        agents = AgentTable(
+            {name: served_policy.agent},
+            {served_policy.agent.engine: engine},
+            name,
+            max_calls=engine.num_slots,
+        )
+        session = CaptureSession("everyones", api_key, Task("served", seed), 0, (seed,), agents)
+        server.default_session = server.open(session)
         await server.start()
         yield f"{server.url}/v1"
     finally:
@@ -90,11 +121,17 @@ async def serving(served: Served, name: str, host: str, port: int, key: str, see
         engine.close()
 
 
-async def until_told(served: Served, name: str, host: str, port: int, key: str, shown: bool) -> None:
+async def serve_until_signal(
+    served_policy: ServedPolicy, name: str, host: str, port: int, api_key: str, print_key: bool
+) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(sign, told.set)
-    async with serving(served, name, host, port, key) as url:
-        print(f"serving {name} at OPENAI_BASE_URL={url}" + (f" OPENAI_API_KEY={key}" if shown else ""), flush=True)
-        await told.wait()
+    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
+    for stop_signal in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(stop_signal, stop_requested.set)
+    async with start_server(served_policy, name, host, port, api_key) as url:
+        print(
+            f"serving {name} at OPENAI_BASE_URL={url}"
+            + (f" OPENAI_API_KEY={api_key}" if print_key else ""),
+            flush=True,
+        )
+        await stop_requested.wait()

@@ -1,9 +1,12 @@
-"""Train: agentrl-train --config=configs/wordle_grpo.py [--config.seed=1 ...] [--run_dir=runs/mine] [--fresh]
+"""Train: agentrl-train --config=configs/wordle_grpo.py [--config.seed=1 ...] [--run_dir=runs/mine]
+[--fresh]
 
-Running the same command again goes on where it stopped; a finished run prints its table. On a TPU pod, under Slurm and on GKE the
-same command on every host makes one run of them; processes started by hand are told of each other:
+Running the same command again resumes where it stopped; a finished run prints its table. On a TPU
+pod, under Slurm and on GKE the same command on every machine starts one run of all processes.
+Processes started by hand need the coordinator's address:
 
-    agentrl-train --config=... --run_dir=/shared/mine --coordinator=host0:8476 --processes=2 --process_id=0   (and 1 on the other)
+    agentrl-train --config=... --run_dir=/shared/mine --coordinator=host0:8476 --processes=2 \\
+        --process_id=0   (and 1 on the other)
 """
 
 import sys
@@ -12,31 +15,42 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
-from agentrl_jax.launch import command
+from agentrl_jax.launch import cli
 
-config_flags.DEFINE_config_file("config", help_string="A config file, or file.py:variant; --config.field=value overrides a field.")
-flags.DEFINE_string("run_dir", "", "Where the run lives; empty: runs/ and the config's name.")
+config_flags.DEFINE_config_file(
+    "config",
+    help_string="A config file, or file.py:variant; --config.field=value overrides a field.",
+)
+flags.DEFINE_string("run_dir", "", "The run folder; empty: runs/ and the config's name.")
 flags.DEFINE_bool("fresh", False, "Delete the run folder and start over.")
-flags.DEFINE_bool("quiet", False, "Say nothing but errors.")
-flags.DEFINE_string("coordinator", "", "host:port at which process 0 can be reached, where processes are started by hand.")
-flags.DEFINE_integer("processes", 0, "How many processes there are; 0: as the cluster says, or else one.")
+flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
+flags.DEFINE_string(
+    "coordinator",
+    "",
+    "host:port at which process 0 can be reached, where processes are started by hand.",
+)
+flags.DEFINE_integer(
+    "processes", 0, "How many processes there are; 0: as the cluster defines, or else one."
+)
 flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
 
 
 def train() -> None:
     import agentrl_jax.envs  # noqa: F401  registers the environments
-    from agentrl_jax import loop
-    from agentrl_jax.hosts import join
+    from agentrl_jax.distributed.process_group import initialize
+    from agentrl_jax.training import loop
 
-    experiment = command.experiment()
+    experiment = cli.experiment_from_flags()
     run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
     f = flags.FLAGS
-    with join(f.coordinator, f.processes, f.process_id, experiment.environment.deadlines) as hosts:
-        loop.train(experiment, run_dir, f.fresh, f.quiet, hosts)
+    with initialize(
+        f.coordinator, f.processes, f.process_id, experiment.environment.timeouts
+    ) as processes:
+        loop.train(experiment, run_dir, f.fresh, f.quiet, processes)
 
 
 def main() -> None:
-    sys.exit(command.run(train))
+    sys.exit(cli.run(train))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Weights and forward passes: decoder families, Hugging Face folders, and tokenizers made on the spot."""
+"""Weights and forward passes: decoder families, critics, Hugging Face folders, and tokenizers."""
 
-from agentrl_jax.models.folder import load, save
+from agentrl_jax.models.hf.folder import load, save
 
 __all__ = ["load", "save"]

@@ -1,6 +1,6 @@
 """Low-rank adapters over any set of a decoder's matrices: LoRA (Hu et al. 2021, arXiv:2106.09685).
 
-What they adapt may be held in few bits: QLoRA (Dettmers et al. 2023, arXiv:2305.14314).
+The adapted weights may be quantized: QLoRA (Dettmers et al. 2023, arXiv:2305.14314).
 """
 
 import dataclasses
@@ -15,47 +15,55 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
+from agentrl_jax.distributed.sharding import is_logical_axes
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
-from agentrl_jax.models.layers import product
-from agentrl_jax.models.pretrained import Pretrained
-from agentrl_jax.models.quantised import Quantised, is_quantised
-from agentrl_jax.policy import Cache, Inputs, Output, Params
-from agentrl_jax.sharding import is_names
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
+from agentrl_jax.models.parameters import low_rank_product
+from agentrl_jax.models.quantized import QuantizedWeight, is_quantized
+from agentrl_jax.policy import KVCache, Params, PolicyInputs, PolicyOutput
 
-STACKED = ("layers", "experts")  # leading axes with a matrix for each place
-TABLES = ("embedding", "head")
+STACK_AXES = ("layers", "experts")  # leading axes with a matrix for each index
+EMBEDDING_TABLES = ("embedding", "head")
 PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
 
 
 @dataclasses.dataclass
 class LoraConfig:
-    """A policy whose matrices are frozen and get `alpha / rank * drop(x) down up` added to what they return."""
+    """A policy with frozen matrices W that computes `x W + alpha / rank * dropout(x) down up`."""
 
-    policy: DecoderConfig | Pretrained  # what it adapts
+    policy: DecoderConfig | PretrainedDecoder  # the policy that it adapts
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0  # of the adapters' inputs, in training
     targets: tuple[str, ...] = PROJECTIONS  # names of weights: these, `router`, `embedding`, `head`
-    merged: bool = True  # whether engines sample from merged weights (dense ones), or add the adapters at every step
-    quantise: Callable[[Array], Quantised | Array] | None = None  # how the layers' matrices are held: `nf4` or `int8`; None: dense
+    # engines sample from merged, dense weights; False: they add the adapters at every step
+    merge_for_sampling: bool = True
+    # format of the layers' frozen matrices: `nf4` or `int8`; None: dense
+    quantize: Callable[[Array], QuantizedWeight | Array] | None = None
 
-    def build(self, vocab_size: int) -> "Adapted":
-        """The adapted policy. Raises UserError on values that make no sense."""
-        return Adapted(self.policy.build(vocab_size), dataclasses.replace(self))
+    def build(self, vocab_size: int) -> "LoraPolicy":
+        """The adapted policy.
 
-    def start(self, policy: "Adapted", key: Key[Array, ""], mesh: Mesh) -> Params:
-        """The adapted policy's own start, and fresh adapters."""
-        base = policy.quantised(self.policy.start(policy.base, key, mesh))
+        Raises:
+            UserError: a value makes no sense.
+        """
+        return LoraPolicy(self.policy.build(vocab_size), dataclasses.replace(self))
+
+    def initial_params(self, policy: "LoraPolicy", key: Key[Array, ""], mesh: Mesh) -> Params:
+        """The initial parameters of the adapted policy, and fresh adapters."""
+        base = policy.quantize_base(self.policy.initial_params(policy.base, key, mesh))
         return {"base": base, "adapters": policy.init_adapters(jax.random.fold_in(key, 1))}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Adapted:
-    """The `Policy` of a `LoraConfig`: parameters are {"base": the decoder's, "adapters": a tree of {"down", "up"}}.
+class LoraPolicy:
+    """The `Policy` of a `LoraConfig`: parameters are {"base": the decoder's, "adapters": a tree of
+    {"down", "up"}}.
 
-    `down` [*stack, *inner, r] and `up` [*stack, r, *outer] for a weight [*stack, *inner, *outer]. With `quantise`, the layers'
-    matrices are `Quantised` records, each made dense where a layer uses it, forward and again backward.
+    `down` [*stack, *inner, r] and `up` [*stack, r, *outer] for a weight [*stack, *inner, *outer].
+    With `quantize`, the layers' matrices are `QuantizedWeight`s, dequantized where a layer uses
+    them, forward and again backward.
     """
 
     base: Decoder
@@ -64,38 +72,53 @@ class Adapted:
     def __post_init__(self) -> None:
         c = self.config
         if c.rank < 1 or not 0 <= c.dropout < 1 or c.alpha <= 0:
-            raise UserError(f"adapters need rank >= 1, alpha > 0 and 0 <= dropout < 1, not {c.rank}, {c.alpha} and {c.dropout}")
-        if c.quantise is not None and self.base.config.kept is None:
-            raise UserError("quantised weights need a policy whose `kept` is not None: or the backward pass would keep all of them dense")
-        found = {path[-1] for path in _matrices(self.base)}
+            raise UserError(
+                "adapters need rank >= 1, alpha > 0 and 0 <= dropout < 1, "
+                f"not {c.rank}, {c.alpha} and {c.dropout}"
+            )
+        if c.quantize is not None and self.base.config.saved_activations is None:
+            raise UserError(
+                "quantized weights need a policy whose `saved_activations` is not None: "
+                "or the backward pass would keep all of them dense"
+            )
+        names = {path[-1] for path in _matrix_shapes_and_axes(self.base)}
         for name in c.targets:
-            if name not in found:
-                raise UserError(f"the policy has no matrix {name!r} to adapt, only {', '.join(sorted(found))}")
+            if name not in names:
+                raise UserError(
+                    f"the policy has no matrix {name!r} to adapt, only {', '.join(sorted(names))}"
+                )
 
     @property
     def vocab_size(self) -> int:
         return self.base.vocab_size
 
     @property
-    def branches(self) -> bool:
-        return self.base.branches
+    def supports_branches(self) -> bool:
+        return self.base.supports_branches
 
     def init(self, key: Key[Array, ""]) -> Params:
         """Fresh parameters; the adapters add nothing yet."""
-        return {"base": self.quantised(self.base.init(key)), "adapters": self.init_adapters(jax.random.fold_in(key, 1))}
+        return {
+            "base": self.quantize_base(self.base.init(key)),
+            "adapters": self.init_adapters(jax.random.fold_in(key, 1)),
+        }
 
-    def quantised(self, base: Params) -> Params:
-        """The decoder's parameters, stacked, as the config's `quantise` holds them. Takes them over: dense matrices go one by one."""
-        if self.config.quantise is None:
+    def quantize_base(self, base: Params) -> Params:
+        """The decoder's stacked parameters in the format of the config's `quantize`. Overwrites
+        `base`: dense matrices are freed one by one.
+        """
+        if self.config.quantize is None:
             return base
-        one = jax.jit(functools.partial(jax.lax.map, self.config.quantise))  # layer by layer
+        # layer by layer
+        quantize = jax.jit(functools.partial(jax.lax.map, self.config.quantize))
 
         def walk(tree: Any) -> None:
             for name, x in tree.items():
                 if isinstance(x, dict):
                     walk(x)
                 elif name in PROJECTIONS:
-                    tree[name] = jax.block_until_ready(one(x))  # or the next would be made while this one's dense array lives
+                    # or the next would be allocated while this one's dense array lives
+                    tree[name] = jax.block_until_ready(quantize(x))
 
         walk(base)
         return base
@@ -103,78 +126,112 @@ class Adapted:
     def init_adapters(self, key: Key[Array, ""]) -> Any:
         """`down` uniform within 1 / sqrt(inputs), `up` zero: as PEFT does."""
 
-        def one(path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int) -> dict[str, Array]:
-            held, into, out = shape[:stack], shape[stack : stack + inner], shape[stack + inner :]
-            bound, dtype = math.prod(into) ** -0.5, jnp.dtype(self.base.config.param_dtype)
-            mine = jax.random.fold_in(key, zlib.crc32("/".join(path).encode()))
-            down = jax.random.uniform(mine, (*held, *into, self.config.rank), jnp.float32, -bound, bound)
-            return {"down": down.astype(dtype), "up": jnp.zeros((*held, self.config.rank, *out), dtype)}
+        rank, dtype = self.config.rank, jnp.dtype(self.base.config.param_dtype)
 
-        return self._tree(one)
+        def init_adapter(
+            path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int
+        ) -> dict[str, Array]:
+            stacked, outer = shape[: stack + inner], shape[stack + inner :]
+            bound = math.prod(shape[stack : stack + inner]) ** -0.5
+            down_key = jax.random.fold_in(key, zlib.crc32("/".join(path).encode()))
+            down = jax.random.uniform(down_key, (*stacked, rank), jnp.float32, -bound, bound)
+            up = jnp.zeros((*shape[:stack], rank, *outer), dtype)
+            return {"down": down.astype(dtype), "up": up}
+
+        return self._build_adapter_tree(init_adapter)
 
     def axes(self) -> Any:
-        names = _matrices(self.base)
+        """The logical axis names of each weight: a tree like `init`'s with a tuple of names per
+        array.
+        """
+        names = _matrix_shapes_and_axes(self.base)
 
-        def one(path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int) -> dict[str, tuple[str, ...]]:
+        def adapter_axes(
+            path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int
+        ) -> dict[str, tuple[str, ...]]:
             axes = names[path][1]
-            return {"down": (*axes[: stack + inner], "rank"), "up": (*axes[:stack], "rank", *axes[stack + inner :])}
+            return {
+                "down": (*axes[: stack + inner], "rank"),
+                "up": (*axes[:stack], "rank", *axes[stack + inner :]),
+            }
 
-        def held(names: tuple[str, ...], x: Any) -> Any:
+        def weight_axes(names: tuple[str, ...], x: Any) -> Any:
             return jax.tree.map(lambda _: names, x)  # codes and scales have the axes of the weight
 
-        base = jax.tree.map(held, self.base.axes(), self._held(), is_leaf=is_names)
-        return {"base": base, "adapters": self._tree(one)}
+        shapes = self._base_shapes()
+        base = jax.tree.map(weight_axes, self.base.axes(), shapes, is_leaf=is_logical_axes)
+        return {"base": base, "adapters": self._build_adapter_tree(adapter_axes)}
 
     def trainable(self) -> Any:
         """The adapters alone."""
-        adapters = self._tree(lambda *_: {"down": True, "up": True})
-        return {"base": jax.tree.map(lambda _: False, self._held()), "adapters": adapters}
+        adapters = self._build_adapter_tree(lambda *_: {"down": True, "up": True})
+        return {"base": jax.tree.map(lambda _: False, self._base_shapes()), "adapters": adapters}
 
-    def apply(self, params: Params, inputs: Inputs, cache: Cache | None = None, key: Key[Array, ""] | None = None) -> Output:
+    def apply(
+        self,
+        params: Params,
+        inputs: PolicyInputs,
+        cache: KVCache | None = None,
+        key: Key[Array, ""] | None = None,
+    ) -> PolicyOutput:
         """See `Decoder.apply`; with a `key`, the adapters' inputs are dropped out."""
-        return self.base.apply(params["base"], inputs, cache, key, self._scaled(params["adapters"], key is not None))
+        adapters = self._scale_adapters(params["adapters"], key is not None)
+        return self.base.apply(params["base"], inputs, cache, key, adapters)
 
     def logits(self, params: Params, hidden: Float[Array, "*shape D"]) -> Float[Array, "*shape V"]:
         base, adapters = params["base"], params["adapters"]
-        tables = {name: self._merged(base[name], adapters[name]) for name in TABLES if name in adapters}
+        tables = {
+            name: self._merge_weight(base[name], adapters[name])
+            for name in EMBEDDING_TABLES
+            if name in adapters
+        }
         return self.base.logits(base | tables, hidden)
 
-    def init_cache(self, rows: int, positions: int) -> Cache:
+    def init_cache(self, rows: int, positions: int) -> KVCache:
         return self.base.init_cache(rows, positions)
 
     def unstack(self, params: Params) -> Params:
-        """One tree a layer; the adapters merged where the config says so, into dense weights."""
-        if self.config.merged:
+        """One tree a layer; with `merge_for_sampling` the adapters are merged into dense weights,
+        else only those of the embedding tables.
+        """
+        if self.config.merge_for_sampling:
             return {"base": self.base.unstack(self.merge(params)), "adapters": {}}
-        inner = {name: x for name, x in params["adapters"].items() if name not in TABLES}  # what blocks add at every step
-        tables = params | {"adapters": {name: x for name, x in params["adapters"].items() if name in TABLES}}
-        return {"base": self.base.unstack(self._added(tables)), "adapters": self.base.unstack(inner)}
+        adapters = params["adapters"]
+        in_blocks = {name: x for name, x in adapters.items() if name not in EMBEDDING_TABLES}
+        of_tables = {name: x for name, x in adapters.items() if name in EMBEDDING_TABLES}
+        base = self._merge_adapted(params | {"adapters": of_tables})
+        return {"base": self.base.unstack(base), "adapters": self.base.unstack(in_blocks)}
 
     def merge(self, params: Params) -> Params:
-        """The decoder's own parameters, dense, with what the adapters add: `W + alpha / rank * down up`, computed in float32."""
-        return jax.tree.map(_dense, self._added(params), is_leaf=is_quantised)
+        """The decoder's own parameters, dense, with what the adapters add: `W + alpha / rank * down
+        up`, computed in float32.
+        """
+        return jax.tree.map(_dequantize, self._merge_adapted(params), is_leaf=is_quantized)
 
-    def _added(self, params: Params) -> Params:
-        """`merge`, but weights without an adapter stay as they are."""
+    def _merge_adapted(self, params: Params) -> Params:
+        """`merge`, but weights without an adapter keep their format."""
 
         def walk(base: Any, adapters: Any) -> Any:
             if "down" in adapters and not isinstance(base, dict):
-                return self._merged(base, adapters)
-            return {name: walk(x, adapters[name]) if name in adapters else x for name, x in base.items()}
+                return self._merge_weight(base, adapters)
+            return {
+                name: walk(x, adapters[name]) if name in adapters else x for name, x in base.items()
+            }
 
         return walk(params["base"], params["adapters"])
 
-    def _held(self) -> Any:
-        """Shapes of the decoder's parameters as they are held."""
-        return jax.eval_shape(lambda: self.quantised(self.base.init(jax.random.key(0))))
+    def _base_shapes(self) -> Any:
+        """Shapes of the decoder's parameters, quantized where the config says so."""
+        return jax.eval_shape(lambda: self.quantize_base(self.base.init(jax.random.key(0))))
 
-    def _merged(self, weight: Array | Quantised, adapter: dict[str, Array]) -> Array:
-        weight = _dense(weight)
-        added = self.config.alpha / self.config.rank * product(adapter["down"], adapter["up"], weight.shape)
-        return (weight.astype(jnp.float32) + added).astype(weight.dtype)
+    def _merge_weight(self, weight: Array | QuantizedWeight, adapter: dict[str, Array]) -> Array:
+        weight = _dequantize(weight)
+        product = low_rank_product(adapter["down"], adapter["up"], weight.shape)
+        delta = self.config.alpha / self.config.rank * product
+        return (weight.astype(jnp.float32) + delta).astype(weight.dtype)
 
-    def _scaled(self, adapters: Any, training: bool) -> Any:
-        """The adapters as the decoder adds them: `up` times alpha / rank, and the rate of dropout."""
+    def _scale_adapters(self, adapters: Any, training: bool) -> Any:
+        """The adapters as the decoder takes them: `up` times alpha / rank, and the dropout rate."""
         scale, rate = self.config.alpha / self.config.rank, self.config.dropout
 
         def walk(x: Any) -> Any:
@@ -187,33 +244,43 @@ class Adapted:
 
         return walk(adapters)
 
-    def _tree(self, one: Any) -> Any:
-        """A nested dict with `one(path, shape, stack, inner)` for each adapted weight."""
+    def _build_adapter_tree(self, make_leaf: Any) -> Any:
+        """A nested dict with `make_leaf(path, shape, stack, inner)` for each adapted weight."""
         tree: dict[str, Any] = {}
-        for path, (shape, axes) in _matrices(self.base).items():
+        for path, (shape, axes) in _matrix_shapes_and_axes(self.base).items():
             if path[-1] in self.config.targets:
-                stack, inner = _split(axes)
-                at = tree
+                stack, inner = _count_axes(axes)
+                parent = tree
                 for name in path[:-1]:
-                    at = at.setdefault(name, {})
-                at[path[-1]] = one(path, shape, stack, inner)
+                    parent = parent.setdefault(name, {})
+                parent[path[-1]] = make_leaf(path, shape, stack, inner)
         return tree
 
 
-def _dense(weight: Array | Quantised) -> Array:
-    return weight.dense() if isinstance(weight, Quantised) else weight
+def _dequantize(weight: Array | QuantizedWeight) -> Array:
+    return weight.dequantize() if isinstance(weight, QuantizedWeight) else weight
 
 
-def _split(axes: tuple[str, ...]) -> tuple[int, int]:
-    """How many axes of a weight are places in a stack, and how many of the next are contracted."""
-    stack = next(i for i, name in enumerate(axes) if name not in STACKED)
+def _count_axes(axes: tuple[str, ...]) -> tuple[int, int]:
+    """The number of leading stack axes of a weight, and of the contracted axes after them."""
+    stack = next(i for i, name in enumerate(axes) if name not in STACK_AXES)
     return stack, 2 if axes[stack] == "heads" else 1
 
 
-def _matrices(policy: Decoder) -> dict[tuple[str, ...], tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Shape and axes, by path, of every weight of a decoder that is a matrix for each place in its stack."""
+def _matrix_shapes_and_axes(
+    policy: Decoder,
+) -> dict[tuple[str, ...], tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Shape and axes, by path, of every weight of a decoder that is a matrix or a stack of
+    matrices.
+    """
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     flat, _ = jax.tree_util.tree_flatten_with_path(shapes)
     axes = jax.tree.leaves(policy.axes(), is_leaf=lambda x: isinstance(x, tuple))
-    named = {tuple(key.key for key in path): (x.shape, names) for (path, x), names in zip(flat, axes)}
-    return {path: entry for path, entry in named.items() if not path[-1].endswith("bias") and len(entry[1]) - _split(entry[1])[0] > 1}
+    named = {
+        tuple(key.key for key in path): (x.shape, names) for (path, x), names in zip(flat, axes)
+    }
+    return {
+        path: entry
+        for path, entry in named.items()
+        if not path[-1].endswith("bias") and len(entry[1]) - _count_axes(entry[1])[0] > 1
+    }

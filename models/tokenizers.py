@@ -1,8 +1,10 @@
-"""Tokenizers made on the spot, as Hugging Face objects: bytes, characters, or byte-pair encoding trained on the task's texts.
+"""Tokenizers that need no download, as Hugging Face objects: bytes, characters, or byte-pair
+encoding trained on the task's texts.
 
-All decode exactly what they encoded, add no token and no space. `len(tokenizer)` is the vocabulary a model needs.
-Text that looks like a special token ("<eos>" in a page from the web) is read as one unless the call says otherwise:
-`tokenizer(text, split_special_tokens=True)` encodes it as the plain characters it is.
+All decode exactly what they encoded and add no token and no space. `len(tokenizer)` is the
+vocabulary size of a model. Text that looks like a special token ("<eos>" in a web page) is encoded
+as one, except with `tokenizer(text, split_special_tokens=True)`, which encodes it as plain
+characters.
 """
 
 from collections.abc import Iterable
@@ -14,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from agentrl_jax.errors import UserError
 
-PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
+PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IM_START, IM_END = "<|im_start|>", "<|im_end|>"
 
 CHATML = """\
@@ -26,14 +28,14 @@ CHATML = """\
 
 
 def byte_tokenizer(chat: bool = False) -> PreTrainedTokenizerFast:
-    """One id for each byte of the text's UTF-8, equal to the byte; then the special tokens.
+    """One id for each byte of UTF-8, equal to the byte; then the special tokens.
 
     "\\n" -> 10; "é" -> 195 169. With `chat`, turns are written as ChatML and end in `<|im_end|>`.
     """
     tokenizer = Tokenizer(models.BPE(vocab=_byte_vocabulary(), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return _wrap(tokenizer, chat)
+    return _to_hf_tokenizer(tokenizer, chat)
 
 
 def character_tokenizer(texts: Iterable[str], chat: bool = False) -> PreTrainedTokenizerFast:
@@ -44,59 +46,78 @@ def character_tokenizer(texts: Iterable[str], chat: bool = False) -> PreTrainedT
     vocabulary = {character: i for i, character in enumerate(sorted(set().union(*texts)))}
     if not vocabulary:
         raise UserError("A character tokenizer needs texts to take its characters from.")
-    vocabulary[UNKNOWN] = len(vocabulary)
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
+    vocabulary[UNK] = len(vocabulary)
+    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
-    return _wrap(tokenizer, chat, unk_token=UNKNOWN)
+    return _to_hf_tokenizer(tokenizer, chat, unk_token=UNK)
 
 
 def train_bpe(
-    texts: Iterable[str], vocab_size: int, chat: bool = False, all_bytes: bool = True, phrases: bool = False
+    texts: Iterable[str],
+    vocab_size: int,
+    chat: bool = False,
+    all_bytes: bool = True,
+    merge_across_spaces: bool = False,
 ) -> PreTrainedTokenizerFast:
-    """Byte-pair encoding over bytes with at most `vocab_size` ids, special tokens included (Sennrich et al. 2016, arXiv:1508.07909).
+    """Byte-pair encoding over bytes with at most `vocab_size` ids, special tokens included
+    (Sennrich et al. 2016, arXiv:1508.07909).
 
-    Words carry the space before them and a newline is always a token of its own: "s l a t e\\n" -> "s" " l" " a" " t" " e" "\\n".
-    With `phrases` a token may go on over spaces, up to a whole line (as in SuperBPE, arXiv:2503.13423), and text that repeats itself
-    takes a third of the tokens.
-    The 256 bytes are in the vocabulary, so every text can be encoded; without `all_bytes` only those that the texts hold
-    are, the vocabulary of a small game stays small, and anything else becomes `<unk>`. Training is deterministic.
+    Words include the space before them and a newline is always a separate token: "s l a t e\\n" ->
+    "s" " l" " a" " t" " e" "\\n". Training is deterministic.
+
+    Args:
+        texts: are trained on.
+        vocab_size: the largest number of ids.
+        chat: adds ChatML's special tokens and template.
+        all_bytes: all 256 bytes are in the vocabulary, so every text can be encoded; False: only
+            those of `texts`, which keeps the vocabulary of a small game small, and any other
+            becomes `<unk>`.
+        merge_across_spaces: a token may span spaces, up to a whole line (as in SuperBPE,
+            arXiv:2503.13423); repetitive text takes a third of the tokens.
 
     Raises:
-        UserError: no room for the bytes and the special tokens.
+        UserError: `vocab_size` is too small for the bytes and the special tokens.
     """
-    specials = len(_specials(chat)) + (not all_bytes)
+    specials = len(_special_tokens(chat)) + (not all_bytes)
     if all_bytes and vocab_size < 256 + specials:
-        raise UserError(f"A byte-pair vocabulary needs at least {256 + specials} ids, not {vocab_size}.")
-    tokenizer = Tokenizer(models.BPE() if all_bytes else models.BPE(unk_token=UNKNOWN))
+        raise UserError(
+            f"A byte-pair vocabulary needs at least {256 + specials} ids, not {vocab_size}."
+        )
+    tokenizer = Tokenizer(models.BPE() if all_bytes else models.BPE(unk_token=UNK))
     newline = pre_tokenizers.Split("\n", behavior="isolated")
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not phrases)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not merge_across_spaces)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([newline, words])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = list(_byte_vocabulary()) if all_bytes else []
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - specials, initial_alphabet=alphabet, show_progress=False, special_tokens=[] if all_bytes else [UNKNOWN]
+        vocab_size=vocab_size - specials,
+        initial_alphabet=alphabet,
+        show_progress=False,
+        special_tokens=[] if all_bytes else [UNK],
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return _wrap(tokenizer, chat, **({} if all_bytes else {"unk_token": UNKNOWN}))
+    return _to_hf_tokenizer(tokenizer, chat, **({} if all_bytes else {"unk_token": UNK}))
 
 
 @dataclass
-class BytePairs:
-    """A config's tokenizer: `train_bpe` on the texts that the run gives it."""
+class BPETokenizer:
+    """A config's tokenizer: `train_bpe` on the run's texts."""
 
     vocab_size: int = 512
     all_bytes: bool = True
     chat: bool = False
-    phrases: bool = False
+    merge_across_spaces: bool = False
 
     def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-        return train_bpe(texts, self.vocab_size, self.chat, self.all_bytes, self.phrases)
+        return train_bpe(
+            texts, self.vocab_size, self.chat, self.all_bytes, self.merge_across_spaces
+        )
 
 
 @dataclass
-class Bytes:
-    """A config's tokenizer: `byte_tokenizer`, whatever the texts."""
+class ByteTokenizer:
+    """A config's tokenizer: `byte_tokenizer`; the texts are ignored."""
 
     chat: bool = False
 
@@ -105,8 +126,8 @@ class Bytes:
 
 
 @dataclass
-class Characters:
-    """A config's tokenizer: `character_tokenizer` of the texts that the run gives it."""
+class CharacterTokenizer:
+    """A config's tokenizer: `character_tokenizer` of the run's texts."""
 
     chat: bool = False
 
@@ -116,7 +137,9 @@ class Characters:
 
 @dataclass
 class FolderTokenizer:
-    """A config's tokenizer: the one in a model's folder (or of that name on the hub), whatever the texts."""
+    """A config's tokenizer: that of a model's folder (or of that name on the hub); the texts are
+    ignored.
+    """
 
     folder: str
 
@@ -124,24 +147,35 @@ class FolderTokenizer:
         try:
             return AutoTokenizer.from_pretrained(self.folder)
         except (OSError, ValueError) as error:
-            raise UserError(f"{self.folder} holds no tokenizer: give the folder of a Hugging Face model") from error
+            raise UserError(
+                f"{self.folder} holds no tokenizer: give the folder of a Hugging Face model"
+            ) from error
 
 
 def _byte_vocabulary() -> dict[str, int]:
-    """The character that stands for each byte: itself where it prints, else one from 256 on, in the order of the bytes."""
+    """The character of each byte in byte-level BPE: itself where it is printable, else one from 256
+    upwards, in the order of the bytes.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    shown = {character: ord(character) for character in alphabet if ord(character) < 256}
-    hidden = (byte for byte in range(256) if byte not in shown.values())
-    vocabulary = shown | dict(zip((c for c in alphabet if c not in shown), hidden))
+    printable = {character: ord(character) for character in alphabet if ord(character) < 256}
+    others = (byte for byte in range(256) if byte not in printable.values())
+    vocabulary = printable | dict(zip((c for c in alphabet if c not in printable), others))
     return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
 
 
-def _specials(chat: bool) -> dict[str, Any]:
-    return {"pad_token": PAD, "eos_token": IM_END, "extra_special_tokens": [IM_START]} if chat else {"pad_token": PAD, "eos_token": EOS}
+def _special_tokens(chat: bool) -> dict[str, Any]:
+    if chat:
+        return {"pad_token": PAD, "eos_token": IM_END, "extra_special_tokens": [IM_START]}
+    return {"pad_token": PAD, "eos_token": EOS}
 
 
-def _wrap(tokenizer: Tokenizer, chat: bool, **specials: str) -> PreTrainedTokenizerFast:
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_specials(chat), **specials)
+def _to_hf_tokenizer(tokenizer: Tokenizer, chat: bool, **specials: str) -> PreTrainedTokenizerFast:
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        clean_up_tokenization_spaces=False,
+        **_special_tokens(chat),
+        **specials,
+    )
     if chat:
         wrapped.chat_template = CHATML
     return wrapped

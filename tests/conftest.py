@@ -1,14 +1,20 @@
-"""Every test runs on eight fake CPU devices, with shapes and types checked, and without silent promotion."""
+"""Tests run on eight fake CPU devices, with checked shapes and types and without promotion."""
 
 import os
 import signal
 from pathlib import Path
 
-# What one process has compiled others read: tests start many that compile the same. Counters of compilations count it all the same.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+# Processes share compiled programs: tests start many that compile the same. Counters of
+# compilations count a cached program too.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-# Tests compile much and compute little: plain code for the CPU takes a third less of both together.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+# Tests compile much and compute little: unoptimized CPU code takes a third less time in all.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 os.environ["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -22,7 +28,7 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# A shell's background job ignores Ctrl-C, and so would all processes that tests start and stop.
+# A shell's background job ignores Ctrl-C, and so would the processes that tests start and stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -30,11 +36,16 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[Any]:
-    """A Ray cluster of this machine for all tests that need one; they are skipped where Ray is not installed."""
+    """A Ray cluster of this machine; tests that need it are skipped where Ray is not installed."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: make test-extras does it")
     ray.init(
-        address="local", num_cpus=8, num_gpus=0, object_store_memory=80 * 2**20, include_dashboard=False, log_to_driver=False,
+        address="local",
+        num_cpus=8,
+        num_gpus=0,
+        object_store_memory=80 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
         logging_level="error",
-    )  # fmt: skip
+    )
     yield ray
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""Making worlds, viewing their history and prompting a policy with it."""
+"""Making environments, views of their history, and the prompts rendered from them."""
 
 import dataclasses
 import itertools
@@ -8,27 +8,29 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hand_made import ScriptedEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fixtures import ScriptedEngine
 
 from agentrl_jax.context import ContextManager, FullHistory, LastMessages
 from agentrl_jax.environment import make, normalized_score
 from agentrl_jax.envs import ENVIRONMENTS
-from agentrl_jax.episodes import scripted_calls
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.sequences import collate, sequences_of
 from agentrl_jax.messages import Message, assistant, texts, user
 from agentrl_jax.models.tokenizers import byte_tokenizer
-from agentrl_jax.rendering import TextRenderer
-from agentrl_jax.rows import collate, rows_of
-from agentrl_jax.runtime import Runtime
-from agentrl_jax.speaking import Agent, Prompter
-from agentrl_jax.strategies import Independent, Scripted
+from agentrl_jax.renderer import TextRenderer
+from agentrl_jax.rollout.agent import Agent, PromptBuilder
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
+from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
 from agentrl_jax.trajectories import Call, Group, Sampling, Trajectory, Turn
-from agentrl_jax.workers import InProcess, Task
+from agentrl_jax.workers.pool import InlinePool, Task
 
 RENDERER = TextRenderer(byte_tokenizer())
-WORDLE, MAZE_PO, MAZE_FO = (f"agentrl_jax.envs:agentrl/{name}" for name in ("Wordle-v0", "MazePO-v0", "MazeFO-v0"))
+WORDLE, MAZE_PO, MAZE_FO = (
+    f"agentrl_jax.envs:agentrl/{name}" for name in ("Wordle-v0", "MazePO-v0", "MazeFO-v0")
+)
 
 
 @pytest.mark.parametrize(
@@ -44,47 +46,72 @@ WORDLE, MAZE_PO, MAZE_FO = (f"agentrl_jax.envs:agentrl/{name}" for name in ("Wor
         "agentrl_jax.envs:nothing",
     ],
 )
-def test_a_name_that_is_unknown_is_answered_with_those_that_are(name: str):
-    with pytest.raises(UserError, match=rf"no environment is called .*; there are {', '.join(sorted(ENVIRONMENTS))}$"):
+def test_an_unknown_id_is_refused_with_the_known_ones(name: str):
+    with pytest.raises(
+        UserError,
+        match=rf"no environment is called .*; there are {', '.join(sorted(ENVIRONMENTS))}$",
+    ):
         make(name)
 
 
-@pytest.mark.parametrize("options", [{"wordz": 3}, {"words": "many"}, {"words": -1}, {"bad_word_reward": "x"}])
-def test_an_option_that_makes_no_sense_is_the_users_to_mend(options: dict[str, Any]):
+@pytest.mark.parametrize(
+    "options", [{"wordz": 3}, {"words": "many"}, {"words": -1}, {"bad_word_reward": "x"}]
+)
+def test_an_invalid_option_is_a_user_error(options: dict[str, Any]):
     with pytest.raises(UserError):
         make(WORDLE, options)
 
 
-def test_an_environment_that_speaks_no_messages_is_refused():
-    with pytest.raises(UserError, match="CartPole-v1 is no message environment"):
+def test_an_environment_without_messages_is_refused():
+    with pytest.raises(UserError, match="CartPole-v1 is not a message environment"):
         make("CartPole-v1")
 
 
-def test_made_worlds_are_unwrapped_and_take_their_options():
-    world = make(WORDLE, {"words": 12})
-    assert world is world.unwrapped and len(world.words) == 12  # type: ignore[attr-defined]
-    assert world.spec is not None and world.spec.max_episode_steps is None
+def test_made_environments_are_unwrapped_and_take_their_options():
+    env = make(WORDLE, {"words": 12})
+    assert env is env.unwrapped and len(env.words) == 12  # type: ignore[attr-defined]
+    assert env.spec is not None and env.spec.max_episode_steps is None
     assert gymnasium.spec("agentrl/Wordle-v0").max_episode_steps is None
 
 
 @pytest.mark.parametrize(
     ("mean_return", "score"),
-    [(-6.0, 0), (-9.0, 0), (-5.0, 25), (-4.0, 50), (-3.0, 75), (-2.0, 100), (-1.0, 125), (-4.5, 37.5), (-2.5, 87.5)],
+    [
+        (-6.0, 0),
+        (-9.0, 0),
+        (-5.0, 25),
+        (-4.0, 50),
+        (-3.0, 75),
+        (-2.0, 100),
+        (-1.0, 125),
+        (-4.5, 37.5),
+        (-2.5, 87.5),
+    ],
 )
 def test_a_score_is_piecewise_linear_between_its_anchors(mean_return: float, score: float):
     assert normalized_score(mean_return, (-6.0, -4.0, -2.0)) == pytest.approx(score)
 
 
 @pytest.mark.parametrize("name", [WORDLE, MAZE_PO, MAZE_FO])
-def test_a_worlds_own_anchors_score_0_50_and_100(name: str):
+def test_the_anchors_of_an_environment_score_0_50_and_100(name: str):
     anchors = make(name).score_anchors
-    assert anchors is not None and [normalized_score(x, anchors) for x in anchors] == [0.0, 50.0, 100.0]
+    assert anchors is not None and [normalized_score(x, anchors) for x in anchors] == [
+        0.0,
+        50.0,
+        100.0,
+    ]
 
 
 def turns_of(*forget: bool) -> list[Turn]:
     """Turns "a0" -> "o0", "a1" -> "o1" ... with two messages in reply to every odd one."""
     return [
-        Turn((), assistant(f"a{i}"), (user(f"o{i}"), user(f"p{i}"))[: 1 + i % 2], 0.0, info={"forget": True} if flag else {})
+        Turn(
+            (),
+            assistant(f"a{i}"),
+            (user(f"o{i}"), user(f"p{i}"))[: 1 + i % 2],
+            0.0,
+            info={"forget": True} if flag else {},
+        )
         for i, flag in enumerate(forget)
     ]
 
@@ -93,7 +120,7 @@ OPENING = (user("go"),)
 
 
 @pytest.mark.parametrize(
-    ("forget", "count", "seen"),
+    ("forget", "count", "view"),
     [
         ([], 3, ["go"]),
         ([False], 1, ["o0"]),
@@ -107,21 +134,21 @@ OPENING = (user("go"),)
         ([True, False, True], 40, ["o2"]),
     ],
 )
-def test_the_last_messages_are_the_table(forget: list[bool], count: int, seen: list[str]):
-    assert texts(LastMessages(count).view(OPENING, turns_of(*forget))) == seen
+def test_views_of_the_last_messages(forget: list[bool], count: int, view: list[str]):
+    assert texts(LastMessages(count).view(OPENING, turns_of(*forget))) == view
 
 
 @given(forget=st.lists(st.booleans(), max_size=8), count=st.integers(1, 30))
 @settings(max_examples=100, deadline=None)
 def test_views_are_those_of_a_loop(forget: list[bool], count: int):
     turns, everything = turns_of(*forget), list(OPENING)
-    since = 0
+    start = 0
     for turn in turns:
         everything += [turn.action, *turn.observation]
         if turn.info.get("forget"):
-            since = len(everything) - len(turn.observation)
+            start = len(everything) - len(turn.observation)
     assert list(FullHistory().view(OPENING, turns)) == everything
-    assert list(LastMessages(count).view(OPENING, turns)) == everything[since:][-count:]
+    assert list(LastMessages(count).view(OPENING, turns)) == everything[start:][-count:]
 
 
 def agent(context: ContextManager, budget: int = 16) -> Agent:
@@ -132,101 +159,160 @@ def bytes_of(text: str) -> list[int]:
     return list(text.encode())
 
 
-def test_a_seat_stops_where_its_renderer_does():
+def test_an_agents_stop_ids_are_its_renderers_unless_given():
     assert agent(FullHistory()).sampling.stop_ids == RENDERER.stop_ids == (10,)
-    assert Agent("policy", RENDERER, FullHistory(), Sampling(stop_ids=(5,))).sampling.stop_ids == (5,)
+    assert Agent("policy", RENDERER, FullHistory(), Sampling(stop_ids=(5,))).sampling.stop_ids == (
+        5,
+    )
 
 
 def call_after(ids: np.ndarray, action: str) -> Call:
     n = len(action)
-    return Call(ids, np.asarray(bytes_of(action), np.int32), np.zeros(n, np.float32), np.zeros(n, np.int32), Sampling(), "stop")
+    return Call(
+        ids,
+        np.asarray(bytes_of(action), np.int32),
+        np.zeros(n, np.float32),
+        np.zeros(n, np.int32),
+        Sampling(),
+        "stop",
+    )
 
 
 def test_a_prompt_that_only_grows_extends_the_last_call_token_by_token():
-    prompter = Prompter(agent(FullHistory()), (user("go\n"),))
-    first, parent = prompter.next([])
+    builder = PromptBuilder(agent(FullHistory()), (user("go\n"),))
+    first, parent = builder.action_prompt([])
     assert first.tolist() == bytes_of("go\n") and parent is None
     call = call_after(first, "left\n")
-    prompter.called(call, assistant("left"))
-    second, parent = prompter.next([Turn((call,), assistant("left"), (user("wall\n"), user("again\n")), 0.0)])
+    builder.add_call(call, assistant("left"))
+    second, parent = builder.action_prompt(
+        [Turn((call,), assistant("left"), (user("wall\n"), user("again\n")), 0.0)]
+    )
     assert second.tolist() == bytes_of("go\nleft\nwall\nagain\n") and parent is call
 
 
-def test_a_turn_that_its_budget_cut_is_closed():
-    prompter = Prompter(agent(FullHistory()), (user("go\n"),))
-    call = call_after(prompter.next([])[0], "le")
-    prompter.called(call, assistant("le"))
-    ids, parent = prompter.next([Turn((call,), assistant("le"), (user("what?\n"),), 0.0)])
+def test_a_turn_that_its_budget_truncated_is_closed():
+    builder = PromptBuilder(agent(FullHistory()), (user("go\n"),))
+    call = call_after(builder.action_prompt([])[0], "le")
+    builder.add_call(call, assistant("le"))
+    ids, parent = builder.action_prompt([Turn((call,), assistant("le"), (user("what?\n"),), 0.0)])
     assert ids.tolist() == bytes_of("go\nle\nwhat?\n") and parent is call
 
 
 @pytest.mark.parametrize("info", [{}, {"forget": True}])
 def test_a_rewritten_context_is_rendered_anew(info: dict[str, Any]):
-    prompter = Prompter(agent(LastMessages(1) if not info else LastMessages(40)), (user("go\n"),))
-    call = call_after(prompter.next([])[0], "left\n")
-    prompter.called(call, assistant("left"))
-    ids, parent = prompter.next([Turn((call,), assistant("left"), (user("wall\n"),), 0.0, info=info)])
+    builder = PromptBuilder(
+        agent(LastMessages(1) if not info else LastMessages(40)), (user("go\n"),)
+    )
+    call = call_after(builder.action_prompt([])[0], "left\n")
+    builder.add_call(call, assistant("left"))
+    ids, parent = builder.action_prompt(
+        [Turn((call,), assistant("left"), (user("wall\n"),), 0.0, info=info)]
+    )
     assert ids.tolist() == bytes_of("wall\n") and parent is None
 
 
-def collect(name: str, strategy: Any, engine: ScriptedEngine | None = None, **options: Any) -> Trajectory:
-    """One episode in a world of its own."""
+def collect(
+    name: str, strategy: Any, engine: ScriptedEngine | None = None, **options: Any
+) -> Trajectory:
+    """One episode in a fresh environment."""
     agents = {"policy": agent(make(name, options).context)}
-    with Runtime({} if engine is None else {"policy": engine}, {} if engine is None else agents, InProcess()) as runtime:
+    with Runtime(
+        {} if engine is None else {"policy": engine}, {} if engine is None else agents, InlinePool()
+    ) as runtime:
         (group,) = runtime.collect(strategy, [Task(name, 3, options)], (0, 0))
     assert isinstance(group, Group)
     return group.trajectories[0]
 
 
-def rebuilt(trajectory: Trajectory, context: ContextManager) -> list[str]:
-    """What the policy should have been shown before each turn, from the messages alone."""
-    views = [context.view(trajectory.opening, trajectory.turns[:t]) for t in range(len(trajectory.turns))]
+def expected_prompts(trajectory: Trajectory, context: ContextManager) -> list[str]:
+    """The expected prompt of each turn as text, from the messages alone."""
+    views = [
+        context.view(trajectory.opening, trajectory.turns[:t]) for t in range(len(trajectory.turns))
+    ]
     return ["".join(m.text if m.role == "user" else m.text + "\n" for m in view) for view in views]
 
 
 @pytest.mark.parametrize(
-    ("name", "action", "turns"), [(MAZE_FO, "move up", 101), (MAZE_PO, "move left", 101), (MAZE_PO, "jump", 101), (WORDLE, "s l a t e", 6)]
+    ("name", "action", "turns"),
+    [
+        (MAZE_FO, "move up", 101),
+        (MAZE_PO, "move left", 101),
+        (MAZE_PO, "jump", 101),
+        (WORDLE, "s l a t e", 6),
+    ],
 )
-def test_a_policy_sees_what_its_world_suggests(name: str, action: str, turns: int):
+def test_prompts_follow_the_default_context_of_the_environment(name: str, action: str, turns: int):
     engine = ScriptedEngine(RENDERER, action)
-    trajectory = collect(name, Independent(1), engine)
+    trajectory = collect(name, IndependentEpisodes(1), engine)
     assert len(trajectory.turns) == turns and trajectory.success is False
     prompts = [bytes(ids.tolist()).decode() for ids in engine.prompts]
-    assert prompts == rebuilt(trajectory, make(name).context)
-    assert engine.held == []
+    assert prompts == expected_prompts(trajectory, make(name).context)
+    assert engine.held_calls == []
 
 
-def test_a_fully_observed_maze_is_a_row_a_turn_and_wordle_a_row_a_game():
-    assert len(rows_of(collect(MAZE_FO, Independent(1), ScriptedEngine(RENDERER, "move up")))) == 101
-    assert len(rows_of(collect(WORDLE, Independent(1), ScriptedEngine(RENDERER, "s l a t e")))) == 1
-    # The partly observed maze shows forty messages: an even number, which begins with an action once the first one is out.
-    rows = rows_of(collect(MAZE_PO, Independent(1), ScriptedEngine(RENDERER, "move left")))
-    assert len(rows) == 1 + 101 - 20 and [int((row.turn >= 0).sum()) for row in rows[1:]] == [len("move left\n")] * 81
+def test_a_fully_observed_maze_is_a_sequence_per_turn_and_wordle_one_per_game():
+    assert (
+        len(
+            sequences_of(
+                collect(MAZE_FO, IndependentEpisodes(1), ScriptedEngine(RENDERER, "move up"))
+            )
+        )
+        == 101
+    )
+    assert (
+        len(
+            sequences_of(
+                collect(WORDLE, IndependentEpisodes(1), ScriptedEngine(RENDERER, "s l a t e"))
+            )
+        )
+        == 1
+    )
+    # The partly observed maze shows forty messages: an even number, which begins with an action
+    # once the first one is out.
+    rows = sequences_of(
+        collect(MAZE_PO, IndependentEpisodes(1), ScriptedEngine(RENDERER, "move left"))
+    )
+    assert (
+        len(rows) == 1 + 101 - 20
+        and [int((row.turn >= 0).sum()) for row in rows[1:]] == [len("move left\n")] * 81
+    )
 
 
 def test_an_illegal_move_makes_the_partly_observed_maze_forget():
-    rows = rows_of(collect(MAZE_PO, Independent(1), ScriptedEngine(RENDERER, "jump")))
+    rows = sequences_of(collect(MAZE_PO, IndependentEpisodes(1), ScriptedEngine(RENDERER, "jump")))
     assert len(rows) == 101
 
 
 def without_calls(trajectory: Trajectory) -> Trajectory:
-    return trajectory.replace(turns=tuple(dataclasses.replace(turn, calls=()) for turn in trajectory.turns))
+    return trajectory.replace(
+        turns=tuple(dataclasses.replace(turn, calls=()) for turn in trajectory.turns)
+    )
 
 
-def same_calls(a: Sequence[Call], b: Sequence[Call]) -> bool:
-    return all(x.prompt.tolist() == y.prompt.tolist() and x.action.tolist() == y.action.tolist() for x, y in itertools.zip_longest(a, b))
+def calls_equal(a: Sequence[Call], b: Sequence[Call]) -> bool:
+    return all(
+        x.prompt.tolist() == y.prompt.tolist() and x.action.tolist() == y.action.tolist()
+        for x, y in itertools.zip_longest(a, b)
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "action"), [(MAZE_FO, "move up"), (MAZE_PO, "move left"), (MAZE_PO, "jump"), (WORDLE, "s l a t e"), (WORDLE, "")]
+    ("name", "action"),
+    [
+        (MAZE_FO, "move up"),
+        (MAZE_PO, "move left"),
+        (MAZE_PO, "jump"),
+        (WORDLE, "s l a t e"),
+        (WORDLE, ""),
+    ],
 )
 def test_demonstrations_and_samples_have_the_same_ids(name: str, action: str):
-    sampled = collect(name, Independent(1), ScriptedEngine(RENDERER, action))
-    demonstrated = scripted_calls(without_calls(sampled), agent(make(name).context))
-    assert same_calls(demonstrated.calls, sampled.calls)
+    sampled = collect(name, IndependentEpisodes(1), ScriptedEngine(RENDERER, action))
+    demonstrated = add_demonstration_calls(without_calls(sampled), agent(make(name).context))
+    assert calls_equal(demonstrated.calls, sampled.calls)
     for first, second in zip(sampled.calls, demonstrated.calls):
         assert (first.parent is None) == (second.parent is None)
-    a, b = rows_of(sampled), rows_of(demonstrated)
+    a, b = sequences_of(sampled), sequences_of(demonstrated)
     assert [row.tokens.tolist() for row in a] == [row.tokens.tolist() for row in b]
     assert [row.turn.tolist() for row in a] == [row.turn.tolist() for row in b]
 
@@ -234,21 +320,41 @@ def test_demonstrations_and_samples_have_the_same_ids(name: str, action: str):
 @pytest.mark.parametrize("name", [WORDLE, MAZE_PO, MAZE_FO])
 @pytest.mark.parametrize("player", ["random", "mixture", "expert"])
 def test_a_demonstration_is_a_trajectory_with_calls(name: str, player: str):
-    watched = collect(name, Scripted(player))
-    assert watched.calls == () and watched.agent == player
+    scripted = collect(name, ScriptedEpisodes(player))
+    assert scripted.calls == () and scripted.agent == player
     context = make(name).context
-    demonstrated = scripted_calls(watched, dataclasses.replace(agent(context), sampling=Sampling(temperature=0.3)))
-    assert demonstrated.messages == watched.messages and demonstrated.total_reward == watched.total_reward
-    assert [bytes(call.prompt.tolist()).decode() for call in demonstrated.calls] == rebuilt(watched, context)
+    demonstrated = add_demonstration_calls(
+        scripted, dataclasses.replace(agent(context), sampling=Sampling(temperature=0.3))
+    )
+    assert (
+        demonstrated.messages == scripted.messages
+        and demonstrated.total_reward == scripted.total_reward
+    )
+    assert [
+        bytes(call.prompt.tolist()).decode() for call in demonstrated.calls
+    ] == expected_prompts(scripted, context)
     for turn in demonstrated.turns:
         (call,) = turn.calls
-        assert bytes(call.action.tolist()).decode() == turn.action.text + "\n" and call.source == "demonstration"
-        assert call.sampling.temperature == 1.0 and (call.version == -1).all() and not call.sampler_logp.any()
+        assert (
+            bytes(call.action.tolist()).decode() == turn.action.text + "\n"
+            and call.source == "demonstration"
+        )
+        assert (
+            call.sampling.temperature == 1.0
+            and (call.version == -1).all()
+            and not call.sampler_logp.any()
+        )
     collated = collate([Group("", (demonstrated,))])
-    assert len(collated.indices.token_row) == sum(len(turn.action.text) + 1 for turn in watched.turns)
+    assert len(collated.token_index.token_sequence) == sum(
+        len(turn.action.text) + 1 for turn in scripted.turns
+    )
 
 
-def test_what_a_policy_wrote_comes_back_as_it_was_read():
-    trajectory = collect(WORDLE, Independent(1), ScriptedEngine(RENDERER, "<eos> no word \t ü"))
-    assert [turn.action for turn in trajectory.turns] == [Message("assistant", "<eos> no word \t ü")] * 6
+def test_an_action_is_recorded_as_the_environment_parsed_it():
+    trajectory = collect(
+        WORDLE, IndependentEpisodes(1), ScriptedEngine(RENDERER, "<eos> no word \t ü")
+    )
+    assert [turn.action for turn in trajectory.turns] == [
+        Message("assistant", "<eos> no word \t ü")
+    ] * 6
     assert trajectory.total_reward == -6.0 and trajectory.stop_reason == "terminated"

@@ -1,15 +1,21 @@
-"""What modules import as they are loaded is installed with the package; extras are imported where they are used."""
+"""Packages that modules import when they are loaded are installed with the package; extras are
+imported where they are used.
+"""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("agentrl_jax", "models", "algorithms", "envs", "configs", "launch")
-ALONE = ROOT / "envs" / "programs"  # run as programs of their own
+ALONE = ROOT / "envs" / "programs"  # run as separate programs
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -17,7 +23,7 @@ def imported(path: Path) -> Iterator[str]:
     for node in ast.parse(path.read_text()).body:
         match node:
             case ast.Import():
-                yield from (one.name.split(".")[0] for one in node.names)
+                yield from (requirement.name.split(".")[0] for requirement in node.names)
             case ast.ImportFrom(module=str(name), level=0):
                 yield name.split(".")[0]
 
@@ -27,9 +33,58 @@ def distribution(name: str) -> str:
 
 
 def test_a_plain_installation_has_all_that_modules_import():
-    installed = {distribution(one) for one in requires("agentrl_jax") or () if "extra ==" not in one}
-    known, own = packages_distributions(), {"agentrl_jax"} | sys.stdlib_module_names
-    paths = {path.resolve() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if ALONE not in path.resolve().parents}
+    installed = {
+        distribution(requirement)
+        for requirement in requires("agentrl_jax") or ()
+        if "extra ==" not in requirement
+    }
+    known, own_modules = packages_distributions(), {"agentrl_jax"} | sys.stdlib_module_names
+    paths = {
+        path.resolve()
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if ALONE not in path.resolve().parents
+    }
     assert len(paths) > 200
-    found = {(name, path) for path in paths for name in imported(path) if name not in own}
-    assert sorted(one for one in found if installed.isdisjoint(map(distribution, known.get(one[0], ())))) == []
+    uses = {(name, path) for path in paths for name in imported(path) if name not in own_modules}
+    assert (
+        sorted(
+            requirement
+            for requirement in uses
+            if installed.isdisjoint(map(distribution, known.get(requirement[0], ())))
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "extra"),
+    [
+        ("agentrl_jax.reporting.plots", "plots.figure('metrics.jsonl')", "report"),
+        ("agentrl_jax.reporting.reporter", "reporter.Reporter('run')", "report"),
+        ("agentrl_jax.envs.lmrl.builders", "", "data"),
+    ],
+)
+def test_a_missing_extra_is_named_in_one_sentence(
+    module: str, call: str, extra: str, tmp_path: Path
+):
+    package, name = module.rsplit(".", 1)
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys(("matplotlib", "tensorboardX", "tensorflow_datasets")))
+from agentrl_jax.errors import UserError
+try:
+    from {package} import {name}
+    {call}
+except UserError as error:
+    print(error)
+"""
+    completed = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert completed.stdout.endswith(f": pip install 'agentrl_jax[{extra}]'\n"), completed.stderr
+    assert not any(tmp_path.iterdir())

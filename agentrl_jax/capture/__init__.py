@@ -1,1 +1,4 @@
-"""The capture endpoint: an agent program that nobody changed calls us as OpenAI, and its calls become trajectories (docs/capture.md)."""
+"""The capture endpoint: trajectories from unchanged agent programs that call OpenAI's API.
+
+See docs/capture.md.
+"""

@@ -1,4 +1,4 @@
-"""`Session`: one episode of an agent program: the tree of its calls, the rewards posted for it, and the trajectory they make."""
+"""`CaptureSession`: one episode of an agent program: its calls, posted rewards and trajectory."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,41 +6,65 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.capture.calls import Full, Overheard, Seats, Tree, Wanted
-from agentrl_jax.capture.posted import posted
-from agentrl_jax.capture.wire import Asked, Choice, Refused
+from agentrl_jax.capture.agent_table import AgentTable
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.call_tree import CallTree, ContextOverflow, PreparedRequest
+from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest
+from agentrl_jax.capture.reward_posts import parse_reward_post
+from agentrl_jax.capture.streaming_engine import StreamingEngine
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.speaking import sampled
-from agentrl_jax.trajectories import Key, StopReason, Trajectory, Turn
-from agentrl_jax.workers import Task, importable
+from agentrl_jax.rollout.agent_session import sample_call
+from agentrl_jax.trajectories import RandomKey, StopReason, Trajectory, Turn
+from agentrl_jax.workers.pool import Task, importable_env_name
 
-AT_ONCE = 64  # calls of an episode that may be under way
-Heard = Callable[[int, list[int]], None]  # told which choice is how far
+MAX_CONCURRENT_CALLS = 64  # of an episode
+TokenCallback = Callable[[int, list[int]], None]  # gets a choice's index and its tokens so far
 
 
-class Session:
-    """Lives on one event loop. `key` is (run, step, task, sample)."""
+class CaptureSession:
+    """An episode; not thread-safe, it belongs to one event loop."""
 
-    def __init__(self, identity: str, secret: str, task: Task, sample: int, key: Key, seats: Seats, prompt: str = "") -> None:
-        self.identity, self.secret, self.task, self.sample, self.prompt = identity, secret, task, sample, prompt
-        self.over = asyncio.Event()
-        self.claimed = asyncio.Event()
-        self._key, self._seats = key, seats
-        self._tree = Tree(seats)
-        self._posted: set[str] = set()
-        self._rewarded = False
+    def __init__(
+        self,
+        episode_id: str,
+        secret: str,
+        task: Task,
+        sample: int,
+        key: RandomKey,
+        agent_table: AgentTable,
+        prompt: str = "",
+    ) -> None:
+        """Start an episode.
+
+        Args:
+            episode_id: its part of the URL.
+            secret: its API key.
+            task: the seed, the environment and its options, as the program gets them.
+            sample: its index within the group.
+            key: (run, step, task, sample), which identifies its random numbers.
+            agent_table: the agents that answer its calls.
+            prompt: what the program is to do.
+        """
+        self.episode_id, self.secret = episode_id, secret
+        self.task, self.sample, self.prompt = task, sample, prompt
+        self.end_event = asyncio.Event()
+        self.claim_event = asyncio.Event()
+        self._key, self._agent_table = key, agent_table
+        self._tree = CallTree(agent_table)
+        self._post_ids: set[str] = set()
+        self._has_reward = False
         self._success: bool | None = None
-        self._stop: StopReason | None = None
+        self._stop_reason: StopReason | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._broken: Exception | None = None
-        self._last = asyncio.get_running_loop().time()
+        self._failure: Exception | None = None
+        self._last_activity = asyncio.get_running_loop().time()
 
     @property
-    def described(self) -> dict[str, Any]:
-        """What its program is told."""
+    def task_description(self) -> dict[str, Any]:
+        """What its program gets."""
         t = self.task
         return {
-            "environment": importable(t.environment),
+            "environment": importable_env_name(t.environment),
             "options": t.options,
             "seed": t.seed,
             "sample": self.sample,
@@ -49,144 +73,204 @@ class Session:
 
     @property
     def models(self) -> list[str]:
-        return sorted(self._seats.agents)
+        return sorted(self._agent_table.agents)
 
-    # What the program asks for.
+    def start(
+        self, request: CompletionRequest, on_tokens: TokenCallback | None = None
+    ) -> "tuple[str, list[asyncio.Task[CompletionChoice]]]":
+        """Start the calls of a request; returns the completion's id and a task for each choice.
 
-    def start(self, asked: Asked, heard: Heard | None = None) -> "tuple[str, list[asyncio.Task[Choice]]]":
-        """The completion's id and its calls, on their way. Raises Refused where there is nothing to sample."""
-        self.touch()
-        reached = self._seats.of(asked.model).limits.reached(len(self._tree.trained), self._tree.tokens)
-        if reached:
-            self._stop = self._stop or reached
-            raise Refused(f"the episode has reached its limit of {reached}: post its reward", code="episode_limit")
-        if len(self._tasks) + asked.n > AT_ONCE:
-            raise Refused(f"an episode may have {AT_ONCE} calls under way", code="rate_limit_exceeded", status=429)
-        try:
-            wanted = self._tree.wanted(asked)
-        except Full:
-            raise self._full() from None
-        tasks = [asyncio.ensure_future(self._call(wanted, place, heard)) for place in range(asked.n)]
-        for task in tasks:
-            task.add_done_callback(self._ended)
-        self._tasks |= set(tasks)
-        return wanted.identity, tasks
-
-    def text(self, model: str, tokens: list[int]) -> str:
-        """What tokens of an answer read as."""
-        return self._seats.of(model).renderer.parse(np.asarray(tokens, np.int32)).text
-
-    def touch(self) -> None:
-        """The program was heard of. Raises Refused where its episode is over."""
-        self._last = asyncio.get_running_loop().time()
-        self.claimed.set()
-        if self.over.is_set():
-            raise Refused("the episode is over", code="episode_over", status=410)
-
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        self._last = asyncio.get_running_loop().time()
-
-    def _full(self) -> Refused:
-        self._stop = self._stop or "context"
-        return Refused("this model's maximum context length is reached", "messages", "context_length_exceeded")
-
-    async def _call(self, wanted: Wanted, place: int, heard: Heard | None) -> Choice:
-        w, agent = wanted, wanted.agent
-        engine: Any = self._seats.engines[agent.engine]
-        if heard is not None:
-            loop = asyncio.get_running_loop()
-            engine = Overheard(engine, lambda tokens: _tell(loop, heard, place, tokens))
-        parent, key = w.prompt.parent.call if w.prompt.parent else None, (*self._key, *w.number, place)
-        try:
-            call = await sampled(engine, w.prompt.ids, w.sampling, key, parent, self._seats.turn, agent.engine)
-        except DeadlineExceeded as error:
-            raise Refused(str(error), code="timeout", status=504) from error
-        except EnvironmentFailure as error:
-            raise Refused(str(error), status=503) from error
-        except (UserError, ValueError) as error:
-            raise Refused(str(error)) from error
-        except Exception as error:  # an engine that has stopped, say: nothing that another try of the program could mend
-            self.fail(error)
-            raise Refused(f"the engine failed: {error}", status=500) from error
-        if len(call.action) == 0:
-            engine.release(call)
-            raise self._full()
-        return self._tree.add(wanted, place, call)
-
-    # What is posted for it.
-
-    def reward(self, body: Any) -> None:
-        """A reward as JSON (docs/capture.md): {"reward": 1.0, "success": true, "final": true}
-
-        Raises Refused where a field is wrong, or where no call is there to be rewarded.
+        Raises:
+            APIError: a limit is reached, or the request is refused.
         """
         self.touch()
-        post = posted(body)
-        if post.identity is not None and post.identity in self._posted:
-            return  # posted again after its answer was lost
-        node = next((node for node in reversed(self._tree.trained) if post.means(node)), None)
+        limit = self._agent_table.agent_for(request.model).limits.stop_reason(
+            len(self._tree.trainable_nodes), self._tree.num_trained_tokens
+        )
+        if limit:
+            self._stop_reason = self._stop_reason or limit
+            raise APIError(
+                f"the episode has reached its limit of {limit}: post its reward",
+                code="episode_limit",
+            )
+        if len(self._tasks) + request.n > MAX_CONCURRENT_CALLS:
+            raise APIError(
+                f"an episode may have {MAX_CONCURRENT_CALLS} calls under way",
+                code="rate_limit_exceeded",
+                status=429,
+            )
+        try:
+            prepared = self._tree.prepare(request)
+        except ContextOverflow:
+            raise self._context_overflow() from None
+        tasks = [
+            asyncio.ensure_future(self._sample_call(prepared, choice_index, on_tokens))
+            for choice_index in range(request.n)
+        ]
+        for task in tasks:
+            task.add_done_callback(self._on_call_done)
+        self._tasks |= set(tasks)
+        return prepared.completion_id, tasks
+
+    def decode(self, model: str, tokens: list[int]) -> str:
+        """The text of an answer's tokens."""
+        return self._agent_table.agent_for(model).renderer.parse(np.asarray(tokens, np.int32)).text
+
+    def touch(self) -> None:
+        """Note activity of the program. Raises APIError if its episode is over."""
+        self._last_activity = asyncio.get_running_loop().time()
+        self.claim_event.set()
+        if self.end_event.is_set():
+            raise APIError("the episode is over", code="episode_over", status=410)
+
+    def _on_call_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        self._last_activity = asyncio.get_running_loop().time()
+
+    def _context_overflow(self) -> APIError:
+        self._stop_reason = self._stop_reason or "context"
+        return APIError(
+            "this model's maximum context length is reached", "messages", "context_length_exceeded"
+        )
+
+    async def _sample_call(
+        self, prepared: PreparedRequest, choice_index: int, on_tokens: TokenCallback | None
+    ) -> CompletionChoice:
+        agent, prompt = prepared.agent, prepared.prompt
+        engine = self._agent_table.engines[agent.engine]
+        if on_tokens is not None:
+            loop = asyncio.get_running_loop()
+            engine = StreamingEngine(
+                engine, lambda tokens: _notify_tokens(loop, on_tokens, choice_index, tokens)
+            )
+        try:
+            call = await sample_call(
+                engine,
+                prompt.ids,
+                prepared.sampling,
+                (*self._key, *prepared.rng_key, choice_index),
+                prompt.parent.call if prompt.parent else None,
+                self._agent_table.call_timeout,
+                agent.engine,
+            )
+        except DeadlineExceeded as error:
+            raise APIError(str(error), code="timeout", status=504) from error
+        except EnvironmentFailure as error:
+            raise APIError(str(error), status=503) from error
+        except (UserError, ValueError) as error:
+            raise APIError(str(error)) from error
+        except Exception as error:  # such as a stopped engine: a retry of the program is useless
+            self.fail(error)
+            raise APIError(f"the engine failed: {error}", status=500) from error
+        if len(call.action) == 0:
+            engine.release(call)
+            raise self._context_overflow()
+        return self._tree.add(prepared, choice_index, call)
+
+    def add_reward(self, body: Any) -> None:
+        """Add a reward, such as {"reward": 1.0, "success": true, "final": true} (docs/capture.md).
+
+        Raises:
+            APIError: a field is wrong, or there is no such call.
+        """
+        self.touch()
+        post = parse_reward_post(body)
+        if post.post_id is not None and post.post_id in self._post_ids:
+            return  # posted again because its response was lost
+        node = next(
+            (node for node in reversed(self._tree.trainable_nodes) if post.matches(node)), None
+        )
         if node is None:
-            raise Refused("there is no such call to be rewarded: it must have been answered, by an agent that is trained", status=409)
+            raise APIError(
+                "there is no such call to be rewarded: it must have been answered, by an agent "
+                "that is trained",
+                status=409,
+            )
         for name, value in post.rewards.items():
             node.rewards[name] = node.rewards.get(name, 0.0) + value
-        self._posted |= set() if post.identity is None else {post.identity}
-        self._rewarded, self._success = True, self._success if post.success is None else post.success
+        self._post_ids |= set() if post.post_id is None else {post.post_id}
+        self._has_reward = True
+        if post.success is not None:
+            self._success = post.success
         if post.truncated:
-            self._stop = self._stop or "truncated"
+            self._stop_reason = self._stop_reason or "truncated"
         if post.final:
             self.end()
 
     def end(self) -> None:
-        """Nothing more will come."""
-        self.over.set()
+        """End the episode: no more calls or rewards."""
+        self.end_event.set()
         for task in self._tasks:
             task.cancel()
 
-    def fail(self, why: Exception) -> None:
-        """End it; `why` is what is heard instead of its trajectory, unless it has ended before."""
-        self._broken = None if self.over.is_set() else why
+    def fail(self, failure: Exception) -> None:
+        """End the episode with a failure, which `trajectory` raises, unless it has ended."""
+        self._failure = None if self.end_event.is_set() else failure
         self.end()
 
     def close(self) -> None:
-        """End it, and give back what the engines keep of its calls."""
+        """End the episode and release its calls."""
         self.end()
         for node in self._tree.nodes:
-            self._seats.engines[node.agent.engine].release(node.call)
+            self._agent_table.engines[node.agent.engine].release(node.call)
 
-    async def silence(self, seconds: float) -> None:
-        """Raises DeadlineExceeded once the program has said nothing for so long, with no call under way."""
+    async def wait_until_silent(self, seconds: float) -> None:
+        """Raises DeadlineExceeded after so long without requests and calls in progress."""
         loop = asyncio.get_running_loop()
-        while (left := self._last + seconds - loop.time()) > 0 or self._tasks:
+        while (left := self._last_activity + seconds - loop.time()) > 0 or self._tasks:
             await asyncio.sleep(max(left, seconds / 10))
         raise DeadlineExceeded(f"the program of sample {self.sample} was silent for {seconds:g} s")
 
     def trajectory(self) -> Trajectory:
         """Its calls in order, a turn each.
 
-        Raises EnvironmentFailure where there is nothing to learn from, no call or no reward, and what broke an engine.
+        Raises:
+            EnvironmentFailure: there is nothing to learn from: no call, or no reward.
+            Exception: what ended the episode with `fail`.
         """
-        nodes, task = self._tree.trained, self.task
-        if self._broken is not None:
-            raise self._broken
-        if not nodes or not self._rewarded:
-            raise EnvironmentFailure(f"the program of sample {self.sample} {'posted no reward' if nodes else 'made no call'}", "unscored")
+        nodes, task = self._tree.trainable_nodes, self.task
+        if self._failure is not None:
+            raise self._failure
+        if not nodes or not self._has_reward:
+            raise EnvironmentFailure(
+                f"the program of sample {self.sample} "
+                f"{'posted no reward' if nodes else 'made no call'}",
+                "unscored",
+            )
         turns = []
         for i, node in enumerate(nodes):
-            last = i + 1 == len(nodes)
-            info = {"agent": node.model} | ({"success": self._success} if last and self._success is not None else {})
+            is_last = i + 1 == len(nodes)
+            info: dict[str, Any] = {"agent": node.model}
+            if is_last and self._success is not None:
+                info["success"] = self._success
             turns.append(
                 Turn(
-                    (node.call,), node.history[-1], () if last else nodes[i + 1].shown, float(sum(node.rewards.values())), node.rewards,
-                    terminated=last and self._stop is None, truncated=last and self._stop is not None, info=info,
+                    (node.call,),
+                    node.history[-1],
+                    () if is_last else nodes[i + 1].new_messages,
+                    float(sum(node.rewards.values())),
+                    node.rewards,
+                    terminated=is_last and self._stop_reason is None,
+                    truncated=is_last and self._stop_reason is not None,
+                    info=info,
                 )
-            )  # fmt: skip
+            )
         return Trajectory(
-            nodes[0].shown, tuple(turns), task.name, task.group, self.sample, 0, task.seed, nodes[0].agent.name,
-            success=self._success, stop_reason=self._stop or "terminated",
-        )  # fmt: skip
+            nodes[0].new_messages,
+            tuple(turns),
+            task.name,
+            task.group,
+            self.sample,
+            0,
+            task.seed,
+            nodes[0].agent.name,
+            success=self._success,
+            stop_reason=self._stop_reason or "terminated",
+        )
 
 
-def _tell(loop: asyncio.AbstractEventLoop, heard: Heard, place: int, tokens: list[int]) -> None:
+def _notify_tokens(
+    loop: asyncio.AbstractEventLoop, on_tokens: TokenCallback, choice_index: int, tokens: list[int]
+) -> None:
     if not loop.is_closed():
-        loop.call_soon_threadsafe(heard, place, tokens)
+        loop.call_soon_threadsafe(on_tokens, choice_index, tokens)

@@ -1,1 +1,1 @@
-"""Context managers: which part of the history the policy sees, and what it writes for itself before it acts."""
+"""Context managers: the part of the history that the policy sees, and its notes."""

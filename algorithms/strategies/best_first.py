@@ -1,4 +1,7 @@
-"""`BestFirst`: a task as a tree of states, of which the likeliest open one is expanded first (BFS-Prover-V2, arXiv 2509.06493)."""
+"""`BestFirstSearch`: a tree of states whose likeliest open state is expanded first.
+
+BFS-Prover-V2 (arXiv 2509.06493).
+"""
 
 import asyncio
 import heapq
@@ -8,142 +11,155 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
-from agentrl_jax.context import Asking
-from agentrl_jax.episodes import Agent, Prompter, Watch
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.messages import Message
-from agentrl_jax.rendering import Ids
-from agentrl_jax.runtime import Runtime
-from agentrl_jax.trajectories import Call, Group, Key, Trajectory, Turn
-from agentrl_jax.workers import StepResult, Task, World
+from agentrl_jax.renderer import TokenIds
+from agentrl_jax.rollout.agent import Agent, PromptBuilder
+from agentrl_jax.rollout.agent_session import WaitTracker
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.trajectories import Call, Group, RandomKey, Trajectory, Turn
+from agentrl_jax.workers.pool import EnvHandle, StepResult, Task
 
 Opening = tuple[Message, ...]
-LEAST = 1e-9  # of the actions' probability, that is left where all seem to have been tried
+# A lower bound on the probability of untried actions, where all seem to have been tried.
+MIN_REMAINING_PROBABILITY = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
-    """A state: how it was reached, what the policy is shown there, and how likely the way was."""
+class SearchNode:
+    """A state: the turns that lead to it, the policy's prompt there, and the path's log-prob."""
 
     turns: tuple[Turn, ...]
-    prompt: Ids
-    logp: float  # sum over the tokens of all actions on the way
-    tried: Mapping[str, float] = field(default_factory=dict)  # the actions that were written here, with their log-probs
+    prompt: TokenIds
+    logp: float  # sum over the tokens of all actions on the path
+    # The actions that were sampled here, with their log-probs.
+    tried_actions: Mapping[str, float] = field(default_factory=dict)
 
-    def score(self, power: float) -> float:
-        """logp / length^power: with power 0 the pure sum of log-probs, with 1 their mean over actions.
+    def score(self, length_power: float) -> float:
+        """logp / length^power: with power 0 the sum of log-probs, with 1 their mean over actions.
 
-        Where actions were tried, logp is that of the way and of writing none of these.
+        Where actions were tried, logp is that of the path and of sampling none of these.
         """
-        left = 1.0 - sum(math.exp(logp) for logp in self.tried.values())
-        return (self.logp + math.log(max(left, LEAST))) / max(len(self.turns), 1) ** power
+        remaining = 1.0 - sum(math.exp(logp) for logp in self.tried_actions.values())
+        logp = self.logp + math.log(max(remaining, MIN_REMAINING_PROBABILITY))
+        return logp / max(len(self.turns), 1) ** length_power
 
 
 @dataclass
-class Counts:
-    """What a search took; in the last turn's info as `search`."""
+class SearchCounts:
+    """The cost of a search; in the last turn's info as `search`."""
 
     expansions: int = 0
     sampled: int = 0  # actions
-    refused: int = 0  # those that the world refused, or that ended it without success
-    duplicates: int = 0  # those that were written before in this state, or led to a state that was known
-    failed: int = 0  # those on which the world failed at every attempt, or that were empty
+    refused: int = 0  # actions that the environment refused, or that ended it without success
+    duplicates: int = 0  # actions that were tried before here, or that led to a known state
+    failed: int = 0  # actions on which the environment failed at every attempt, or empty ones
 
 
 @dataclass
-class BestFirst:
-    """Best-first search: each expansion samples `width` actions in the best open state and keeps the new states that they lead to.
+class BestFirstSearch:
+    """Best-first search: each expansion samples `width` actions in the best open state.
 
-    The group is one trajectory, as if an episode had gone straight to success: the accepted path, its calls exactly as sampled, each
-    from the prompt that an episode's would have had. Its turns' info has `weight` 1. Where nothing is found the trajectory has no turn.
-    States are the same where the policy is shown the same: with a context of the last message alone that is the world's text, with the
-    whole history no two states are. Any state is reached by playing its path again in a fresh world, so any deterministic world will do.
+    The group is one trajectory, the accepted path as if an episode had gone straight to success:
+    its calls are exactly as sampled, each from the prompt that an episode would have had. Its
+    turns' info has `weight` 1. Where no proof is found the trajectory has no turns. Two states are
+    equal where the policy's prompts are: with a context of the last message only, where the
+    environment's texts are; with the whole history no two states are. A state is reached by
+    replaying its path in a fresh environment, so any deterministic environment will do.
 
-    A state is expanded once. With `reopen` it stays open, for as likely as an action is that was not tried there: then a sure policy's
-    search does not run out of states (ours; the paper says nothing of it).
+    A state is expanded once. With `reopen_states` it stays open, scored by the probability of an
+    action that was not tried there: then a confident policy's search does not run out of states
+    (ours; the paper does not mention it).
 
-    An action whose world fails is given up alone; the whole search has an episode's deadline. With a `cache`, whoever has the same
-    opening shares one search: only for worlds whose opening says all.
+    An action whose environment fails is dropped; the whole search has an episode's timeout. With a
+    `proof_cache`, tasks of the same opening share one search: only for environments whose opening
+    determines the task.
     """
 
-    expansions: int = 32
+    max_expansions: int = 32
     width: int = 8
     length_power: float = 0.0  # not published for V2
     agent: str = "policy"
-    cache: ProofCache | None = None
-    reopen: bool = False
+    proof_cache: ProofCache | None = None
+    reopen_states: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.expansions, self.width) < 1 or self.length_power < 0:
-            raise UserError("a search needs expansions and width >= 1 and length_power >= 0")
+        if min(self.max_expansions, self.width) < 1 or self.length_power < 0:
+            raise UserError("a search needs max_expansions and width >= 1 and length_power >= 0")
 
-    async def collect(self, task: Task, runtime: Runtime, key: Key) -> Group:
-        who = runtime.agents[self.agent]
-        if who.limits.tokens or who.limits.context:
-            raise UserError("a search takes of an agent's limits only turns: leave tokens and context at 0")
-        if isinstance(who.context, Asking):
-            raise UserError(f"a search samples actions alone: {type(who.context).__name__}, which asks for notes, is no context for it")
-        opening = await runtime.attempt(task, 0, opening_of)
-        found: Trajectory | None = None
-        if opening is not None and self.cache is not None:
-            name = self.cache.name(task, opening)  # the key is the theorem's, not the task's: it does not matter who comes first
-            search = _Search(self, runtime, task, opening, (*key[:2], seed_of(*name.encode())))
-            found = await self.cache.proof(name, search.run)
-            if found is not None and not search.counts.expansions:
-                found = _counted(found, search.counts)  # somebody else's
+    async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
+        agent = runtime.agents[self.agent]
+        if agent.limits.tokens or agent.limits.context:
+            raise UserError("a search has no limits but turns: leave tokens and context at 0")
+        if agent.context.writes_notes:
+            raise UserError(
+                "a search samples actions only: leave out the context "
+                f"{type(agent.context).__name__}, which requests notes"
+            )
+        opening = await runtime.with_retries(task, 0, fetch_opening)
+        proof: Trajectory | None = None
+        if opening is not None and self.proof_cache is not None:
+            # The random key is the theorem's, not the task's: the order of tasks does not matter.
+            theorem = self.proof_cache.cache_key(task, opening)
+            search = _Search(self, runtime, task, opening, (*key[:2], seed_of(*theorem.encode())))
+            proof = await self.proof_cache.get_or_prove(theorem, search.run)
+            if proof is not None and not search.counts.expansions:
+                proof = _with_search_counts(proof, search.counts)  # from another search
         elif opening is not None:
-            found = await _Search(self, runtime, task, opening, key).run()
-        if found is None:
-            runtime.failures.drop(task)
-            return Group(task.name, (), dropped=1)
-        return Group(task.name, (found.replace(task=task.name, group=task.group, seed=task.seed),))
+            proof = await _Search(self, runtime, task, opening, key).run()
+        if proof is None:
+            runtime.failures.add_dropped(task)
+            return Group(task.name, (), num_dropped=1)
+        return Group(task.name, (proof.replace(task=task.name, group=task.group, seed=task.seed),))
 
 
-def _counted(found: Trajectory, counts: Counts) -> Trajectory:
-    """The trajectory with what its search took in its last turn's info."""
-    if not found.turns:
-        return found
-    *before, last = found.turns
-    return found.replace(turns=(*before, replace(last, info={**last.info, "search": asdict(counts)})))
+def _with_search_counts(trajectory: Trajectory, counts: SearchCounts) -> Trajectory:
+    """The trajectory with the counts of its search in its last turn's info."""
+    if not trajectory.turns:
+        return trajectory
+    *before, last = trajectory.turns
+    return trajectory.replace(
+        turns=(*before, replace(last, info={**last.info, "search": asdict(counts)}))
+    )
 
 
-async def opening_of(world: World, watch: Watch) -> Opening:
-    """What a world says first."""
-    with watch(0, world.where):
-        return (await world.reset())[0]
+async def fetch_opening(env: EnvHandle, track_wait: WaitTracker) -> Opening:
+    """The opening of a task."""
+    with track_wait(0, env.location):
+        return (await env.reset())[0]
 
 
-def prompt_after(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> Ids:
+def prompt_for_turns(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> TokenIds:
     """The prompt that an episode has after these turns."""
-    prompter = Prompter(agent, opening)
+    builder = PromptBuilder(agent, opening)
     for i, turn in enumerate(turns):
-        prompter.next(turns[:i])
-        prompter.called(turn.calls[-1], turn.action)
-    return prompter.next(turns)[0]
+        builder.action_prompt(turns[:i])
+        builder.add_call(turn.calls[-1], turn.action)
+    return builder.action_prompt(turns)[0]
 
 
 @dataclass
 class _Search:
     """One search."""
 
-    config: BestFirst
+    config: BestFirstSearch
     runtime: Runtime
     task: Task
     opening: Opening
-    key: Key
-    counts: Counts = field(default_factory=Counts)
+    key: RandomKey
+    counts: SearchCounts = field(default_factory=SearchCounts)
 
     @property
-    def who(self) -> Agent:
+    def agent(self) -> Agent:
         return self.runtime.agents[self.config.agent]
 
     async def run(self) -> Trajectory | None:
-        """The accepted path, or a trajectory without turns; None where the engine was late."""
+        """The accepted path, or a trajectory without turns; None where the engine timed out."""
         turns: tuple[Turn, ...] = ()
         try:
-            async with asyncio.timeout(self.runtime.deadlines.episode) as clock:
-                turns = await self._searched()
+            async with asyncio.timeout(self.runtime.timeouts.episode) as clock:
+                turns = await self._find_proof_turns()
         except EnvironmentFailure as failure:
             self.runtime.failures.add(failure, self.task)
             return None
@@ -152,73 +168,110 @@ class _Search:
                 raise
         if turns:
             turns = tuple(replace(turn, info={**turn.info, "weight": 1.0}) for turn in turns)
-        found = Trajectory(
-            self.opening, turns, self.task.name, self.task.group, 0, 0, self.task.seed, self.who.name, success=bool(turns),
+        path = Trajectory(
+            opening=self.opening,
+            turns=turns,
+            task=self.task.name,
+            group=self.task.group,
+            seed=self.task.seed,
+            agent=self.agent.name,
+            success=bool(turns),
             stop_reason="terminated" if turns and turns[-1].terminated else "turns",
-        )  # fmt: skip
-        return _counted(found, self.counts)
+        )
+        return _with_search_counts(path, self.counts)
 
-    async def _searched(self) -> tuple[Turn, ...]:
-        c, number = self.config, itertools.count()
-        root = Node((), prompt_after(self.who, self.opening, ()), 0.0)
-        known, heap = {root.prompt.tobytes()}, [(0.0, next(number), root)]
-        while heap and self.counts.expansions < c.expansions:
+    async def _find_proof_turns(self) -> tuple[Turn, ...]:
+        config, counter = self.config, itertools.count()  # the older of equally likely states first
+        power, max_turns = config.length_power, self.agent.limits.turns
+        root = SearchNode((), prompt_for_turns(self.agent, self.opening, ()), 0.0)
+        known_states, heap = {root.prompt.tobytes()}, [(0.0, next(counter), root)]
+        while heap and self.counts.expansions < config.max_expansions:
             _, _, node = heapq.heappop(heap)
-            node, new, proofs = await self._expanded(node)
+            node, children, proofs = await self._expand(node)
             if proofs:
-                return max(proofs, key=lambda proof: proof.score(c.length_power)).turns
-            if c.reopen:
-                heapq.heappush(heap, (-node.score(c.length_power), next(number), node))
-            for child in new:
+                return max(proofs, key=lambda proof: proof.score(power)).turns
+            if config.reopen_states:
+                heapq.heappush(heap, (-node.score(power), next(counter), node))
+            for child in children:
                 state = child.prompt.tobytes()
-                if state in known:
+                if state in known_states:
                     self.counts.duplicates += 1
-                elif not self.who.limits.turns or len(child.turns) < self.who.limits.turns:
-                    known.add(state)
-                    heapq.heappush(heap, (-child.score(c.length_power), next(number), child))
+                elif not max_turns or len(child.turns) < max_turns:
+                    known_states.add(state)
+                    heapq.heappush(heap, (-child.score(power), next(counter), child))
         return ()
 
-    async def _expanded(self, node: Node) -> tuple[Node, list[Node], list[Node]]:
-        """The node with what was tried there, the states that new actions lead to, and those among them that end in success."""
-        counts, n = self.counts, self.counts.expansions
-        ((*calls,),) = await self.runtime.sample(self.config.agent, [node.prompt], self.config.width, (*self.key, n))
-        counts.expansions, counts.sampled = n + 1, counts.sampled + len(calls)
-        actions: dict[str, tuple[Call, Message]] = {}
-        for call in calls:
-            action = self.who.renderer.parse(call.action)
-            if not len(call.action):
-                counts.failed += 1
-            elif action.text in node.tried or actions.setdefault(action.text, (call, action))[0] is not call:
-                counts.duplicates += 1
-        results = await asyncio.gather(*(self._tried(node, action) for _, action in actions.values()))
-        likely = {text: float(call.sampler_logp.astype(float).sum()) for text, (call, _) in actions.items()}
-        new, proofs = [], []
+    async def _expand(
+        self, node: SearchNode
+    ) -> tuple[SearchNode, list[SearchNode], list[SearchNode]]:
+        """The node with its tried actions, its new child states, and those that end in success."""
+        actions = await self._sample_actions(node)
+        results = await asyncio.gather(
+            *(self._try_action(node, action) for _, action in actions.values())
+        )
+        logps = {
+            text: float(call.sampler_logp.astype(float).sum())
+            for text, (call, _) in actions.items()
+        }
+        children, proofs = [], []
         for (text, (call, action)), result in zip(actions.items(), results):
             if result is None:
-                counts.failed += 1
+                self.counts.failed += 1
                 continue
             observation, reward, terminated, truncated, info = result
             rewards = info.pop("rewards", {"task": reward})
-            turns = (*node.turns, Turn((call,), action, observation, reward, rewards, terminated, truncated, info))
-            logp = node.logp + likely[text]
+            turns = (
+                *node.turns,
+                Turn((call,), action, observation, reward, rewards, terminated, truncated, info),
+            )
+            logp = node.logp + logps[text]
             if info.get("success"):
-                proofs.append(Node(turns, node.prompt, logp))
+                proofs.append(SearchNode(turns, node.prompt, logp))
             elif terminated or truncated or info.get("legal") is False:
-                counts.refused += 1
+                self.counts.refused += 1
             else:
-                new.append(Node(turns, prompt_after(self.who, self.opening, turns), logp))
-        return replace(node, tried={**node.tried, **likely}), new, proofs
+                prompt = prompt_for_turns(self.agent, self.opening, turns)
+                children.append(SearchNode(turns, prompt, logp))
+        expanded = replace(node, tried_actions={**node.tried_actions, **logps})
+        return expanded, children, proofs
 
-    async def _tried(self, node: Node, action: Message) -> StepResult | None:
-        """What a fresh world answers to the action after the node's path; None where it fails at every attempt."""
+    async def _sample_actions(self, node: SearchNode) -> dict[str, tuple[Call, Message]]:
+        """`width` samples of the policy in a state: the new ones among them, by their texts."""
+        counts = self.counts
+        ((*calls,),) = await self.runtime.sample(
+            self.config.agent, [node.prompt], self.config.width, (*self.key, counts.expansions)
+        )
+        counts.expansions += 1
+        counts.sampled += len(calls)
+        actions: dict[str, tuple[Call, Message]] = {}
+        for call in calls:
+            action = self.agent.renderer.parse(call.action)
+            if not len(call.action):
+                counts.failed += 1
+            elif action.text in node.tried_actions or action.text in actions:
+                counts.duplicates += 1
+            else:
+                actions[action.text] = (call, action)
+        return actions
 
-        async def act(world: World, watch: Watch) -> StepResult:
-            with watch(len(node.turns), world.where):
-                said = (await world.reset())[0] == self.opening
+    async def _try_action(self, node: SearchNode, action: Message) -> StepResult | None:
+        """A fresh environment's reply to the action after the node's path.
+
+        None where it fails at every attempt.
+        """
+
+        async def replay_and_step(env: EnvHandle, track_wait: WaitTracker) -> StepResult:
+            with track_wait(len(node.turns), env.location):
+                is_same = (await env.reset())[0] == self.opening
                 for turn in node.turns:
-                    said = (await world.step(turn.action))[0] == turn.observation and said
-                if not said:
-                    raise EnvironmentFailure(f"{self.task.environment} is not deterministic under its seed: the replay differs", "nonsense")
-                return await world.step(action)
+                    observation = (await env.step(turn.action))[0]
+                    is_same = is_same and observation == turn.observation
+                if not is_same:
+                    raise EnvironmentFailure(
+                        f"{self.task.environment} is not deterministic under its seed: "
+                        "the replay differs",
+                        "nonsense",
+                    )
+                return await env.step(action)
 
-        return await self.runtime.attempt(self.task, 0, act)
+        return await self.runtime.with_retries(self.task, 0, replay_and_step)

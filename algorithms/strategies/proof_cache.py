@@ -1,4 +1,4 @@
-"""`ProofCache`: what one search proved, no other has to prove again."""
+"""`ProofCache`: proofs that are shared by the searches of a strategy."""
 
 import asyncio
 import json
@@ -6,22 +6,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl_jax import journal
 from agentrl_jax.messages import Message
+from agentrl_jax.rollout.strategy import RolloutPiece
+from agentrl_jax.storage import trajectory_json
 from agentrl_jax.trajectories import Trajectory
-from agentrl_jax.workers import Task
+from agentrl_jax.workers.pool import Task
 
-Prove = Callable[[], Awaitable[Trajectory | None]]
+ProveFn = Callable[[], Awaitable[Trajectory | None]]
 
 
 @dataclass
-class ProofCache:
-    """The last `size` proofs by what they prove, shared by all searches of a strategy, those that run at the same time too.
+class ProofCache(RolloutPiece):
+    """The last `capacity` proofs, by theorem, shared by all searches, concurrent ones included.
 
-    A hit never runs a prover. What failed is not kept: the policy may know better next time.
+    A hit never runs a prover. Failures are not stored: a later policy may find a proof.
     """
 
-    size: int = 4096
+    capacity: int = 4096
 
     def __post_init__(self) -> None:
         self.hits = 0
@@ -29,44 +30,46 @@ class ProofCache:
         self._running: dict[str, asyncio.Future[Trajectory | None]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ProofCache":
-        """A run's own, with what is known; searches at work belong to the loop that they run on."""
-        twin = ProofCache(self.size)
-        twin._proofs = dict(self._proofs)
-        memo[id(self)] = twin
-        return twin
+        """A copy with the same proofs; running searches belong to their event loop."""
+        other = ProofCache(self.capacity)
+        other._proofs = dict(self._proofs)
+        memo[id(self)] = other
+        return other
 
     def __len__(self) -> int:
         return len(self._proofs)
 
-    def name(self, task: Task, opening: Sequence[Message]) -> str:
-        """What is to be proved: the opening's text, in a world made like this."""
-        return json.dumps([task.environment, task.options, [[m.role, m.text] for m in opening]], sort_keys=True)
+    def cache_key(self, task: Task, opening: Sequence[Message]) -> str:
+        """The key of a theorem: the opening's text and the environment with its options."""
+        return json.dumps(
+            [task.environment, task.options, [[m.role, m.text] for m in opening]], sort_keys=True
+        )
 
-    async def proof(self, name: str, prove: Prove) -> Trajectory | None:
-        """The proof of that name: the one that is known, the one that somebody is at, or what `prove` finds."""
-        if name in self._proofs:
+    async def get_or_prove(self, key: str, prove: ProveFn) -> Trajectory | None:
+        """The stored proof of this key, that of a running search, or what `prove` returns."""
+        if key in self._proofs:
             self.hits += 1
-            return self._proofs[name]
-        if name in self._running:
+            return self._proofs[key]
+        if key in self._running:
             self.hits += 1
         else:
-            self._running[name] = asyncio.ensure_future(self._proved(name, prove))
-        return await asyncio.shield(self._running[name])  # whoever waits may be given up; others wait too
+            self._running[key] = asyncio.ensure_future(self._prove_and_store(key, prove))
+        # Shielded: one waiting search may be cancelled while others wait for the same proof.
+        return await asyncio.shield(self._running[key])
 
-    async def _proved(self, name: str, prove: Prove) -> Trajectory | None:
+    async def _prove_and_store(self, key: str, prove: ProveFn) -> Trajectory | None:
         try:
-            found = await prove()
+            proof = await prove()
         finally:
-            del self._running[name]
-        if found is not None and found.success:
-            self._proofs[name] = found
-            while len(self._proofs) > self.size:
+            del self._running[key]
+        if proof is not None and proof.success:
+            self._proofs[key] = proof
+            while len(self._proofs) > self.capacity:
                 del self._proofs[next(iter(self._proofs))]
-        return found
+        return proof
 
     def state(self) -> Any:
-        """Plain JSON data."""
-        return [[name, journal.encode(self._proofs[name])] for name in sorted(self._proofs)]
+        return [[key, trajectory_json.encode(self._proofs[key])] for key in sorted(self._proofs)]
 
     def load(self, state: Any) -> None:
-        self._proofs = {name: journal.decode(data) for name, data in state}
+        self._proofs = {key: trajectory_json.decode(data) for key, data in state}

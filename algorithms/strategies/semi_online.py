@@ -1,137 +1,179 @@
-"""`SemiOnline`: a walk along an expert's recorded episode with the policy's own history (UI-S1, arXiv 2509.11543)."""
+"""`SemiOnlineRollouts`: an expert's episode with the policy's own history (UI-S1, 2509.11543)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.algorithms.strategies.staging import Stage, staged
+from agentrl_jax.algorithms.strategies.episode_driver import EpisodeDriver, collect_driven_group
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.messages import Message, assistant, user
-from agentrl_jax.runtime import Runtime
-from agentrl_jax.speaking import Speaker
-from agentrl_jax.trajectories import Group, Key, Trajectory, Turn
-from agentrl_jax.workers import Task
+from agentrl_jax.rollout.agent_session import AgentSession
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.trajectories import Group, RandomKey, Trajectory, Turn
+from agentrl_jax.workers.pool import Task
 
-Kind = Callable[[str], str | None]  # the kind of an action, None where it is none
+ActionTypeFn = Callable[[str], str | None]  # the type of an action; None: not an action
 
 
 def first_word(action: str) -> str | None:
-    """The kind of an action such as "find ann"."""
+    """The type of an action such as "find ann"."""
     words = action.split()
     return words[0] if words else None
 
 
 @dataclass
-class Thought:
-    """Who writes the thought that stands before an expert's action: the policy itself (on-policy), or another agent (off-policy)."""
+class ThoughtWriter:
+    """Writes the thought before an expert's action: the policy itself, or another agent."""
 
     agent: str = "policy"
-    ask: str = "The right action is {action}. Why?\n"
+    prompt: str = "The right action is {action}. Why?\n"
 
 
 @dataclass
-class SemiOnline:
-    """`group_size` walks. An action that matches the expert's is answered as the expert's was, and the history holds it as it was written.
+class SemiOnlineRollouts:
+    """`group_size` walks along the expert's episode.
 
-    At a mismatch the policy's own output is what is trained and scored. While the walk has `patches` left the expert's action stands in
-    for it in the history (a call whose source is `patch`: mask it, `masks.Sources`), and the walk goes on; else it ends there. The
-    published patches: none, 1 (the paper's last choice), 2 (its script), -1 (no end). Modes of thought: the action alone (`thought`
-    None), or a thought by the policy or by another agent before it. With `own` off the history is always the expert's: offline step RL.
+    An action that matches the expert's gets the reply that the expert's got, and the history holds
+    it as it was sampled. At a mismatch the policy's own output is trained and scored. While the
+    walk has patches left (`max_patches`), the expert's action replaces it in the history (a call
+    whose source is "patch", to be masked with `token_masks.OnlySources`), and the walk continues;
+    else it ends there. The published numbers of patches: none, 1 (the paper's last choice), 2 (its
+    script), -1 (no limit). Modes of thought: the action only (`thought_writer` None), or a thought
+    by the policy or by another agent before it. With `use_policy_history` off the history is always
+    the expert's: offline step RL.
 
-    Each turn's info says `step`, `steps` (of the expert), `match`, `formatted` and `patched`; it earns 1 for a match, and who matches
-    all steps succeeds. No world is stepped but by the expert, whose seed is the task's, so that its path is always the same.
+    Each turn's info has `step`, `steps` (of the expert), `match`, `formatted` and `patched`; its
+    reward is 1 for a match, and an episode that matches all steps succeeds. Only the expert steps
+    an environment, with the task's seed, so that its path is always the same.
     """
 
     group_size: int = 8
-    patches: int = 1
-    kind: Kind = first_word
-    marker: str = ""  # ends the thought that an action must begin with; empty: actions have none
-    thought: Thought | None = None
-    own: bool = True
+    max_patches: int = 1
+    action_type: ActionTypeFn = first_word
+    thought_end_marker: str = ""  # after the thought before an action; empty: no thoughts
+    thought_writer: ThoughtWriter | None = None
+    use_policy_history: bool = True
     player: str = "expert"
     agent: str = "policy"
 
     def __post_init__(self) -> None:
-        if self.thought is not None and not self.marker:
+        if self.thought_writer is not None and not self.thought_end_marker:
             raise UserError("a thought before a patch needs a marker that ends it")
 
-    async def collect(self, task: Task, runtime: Runtime, key: Key) -> Group:
-        shown = await runtime.scripted(task, self.player, seed_of(task.seed))
-        if shown is None:
-            return Group(task.name, (), dropped=self.group_size)
+    async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
+        demonstration = await runtime.scripted_episode(task, self.player, seed_of(task.seed))
+        if demonstration is None:
+            return Group(task.name, (), num_dropped=self.group_size)
 
-        async def walk(stage: Stage) -> Trajectory:
-            return await self._walked(stage, shown)
+        async def walk(driver: EpisodeDriver) -> Trajectory:
+            return await self._run_episode(driver, demonstration)
 
-        return await staged(task, runtime, self.agent, key, self.group_size, walk)
+        return await collect_driven_group(task, runtime, self.agent, key, self.group_size, walk)
 
-    async def _walked(self, stage: Stage, shown: Trajectory) -> Trajectory:
-        speaker, left, missed = stage.speaker(self.agent, shown.opening), self.patches, False
-        for step, right in enumerate(shown.turns):
-            action = await speaker.say() if speaker.stop is None else None
+    async def _run_episode(self, driver: EpisodeDriver, demonstration: Trajectory) -> Trajectory:
+        session = driver.open_session(self.agent, demonstration.opening)
+        patches_left, all_match = self.max_patches, True
+        num_steps = len(demonstration.turns)
+        for step, expert_turn in enumerate(demonstration.turns):
+            action = await session.act() if session.stop_reason is None else None
             if action is None:
                 break
-            facts = {"step": step, "steps": len(shown.turns), **self.judged(action.text, right.action.text)}
-            good, last = facts["match"] == "exact", step + 1 == len(shown.turns)
-            missed = missed or not good
-            if not good and left == 0:
-                speaker.hear(action, (), 0.0, False, False, {**facts, "patched": False})
-                speaker.stop = "early"
+            match_info = self.match_info(action.text, expert_turn.action.text)
+            info = {"step": step, "steps": num_steps, **match_info}
+            is_match = match_info["match"] == "exact"
+            all_match = all_match and is_match
+            if not is_match and patches_left == 0:
+                session.observe(action, (), 0.0, False, False, {**info, "patched": False})
+                session.stop_reason = "early"
                 break
-            patch = await self._patch(stage, speaker, right, good)
-            patched = patch is not None and patch != action
-            if patch is not None and patched:
-                speaker.instead(patch, "patch")
+            patch = await self._history_patch(driver, session, expert_turn, is_match)
+            is_patched = patch is not None and patch != action
+            if patch is not None and is_patched:
+                session.replace_action(patch, "patch")
                 action = patch
-            left -= not good
-            speaker.hear(action, right.observation, float(good), last, False, {**facts, "patched": patched})
-        return stage.trajectory(speaker, not missed and speaker.stop == "terminated")
+            patches_left -= not is_match
+            session.observe(
+                action,
+                expert_turn.observation,
+                float(is_match),
+                step + 1 == num_steps,
+                False,
+                {**info, "patched": is_patched},
+            )
+        success = all_match and session.stop_reason == "terminated"
+        return driver.trajectory(session, success)
 
-    async def _patch(self, stage: Stage, speaker: Speaker, right: Turn, good: bool) -> Message | None:
-        """What stands in the history for what was just said; None: itself."""
-        if good and self.own:
+    async def _history_patch(
+        self, driver: EpisodeDriver, session: AgentSession, expert_turn: Turn, is_match: bool
+    ) -> Message | None:
+        """The message that replaces the sampled action in the history; None: none does."""
+        if is_match and self.use_policy_history:
             return None
-        action = self._action(right.action.text)
-        if self.thought is None:
+        action = self._strip_thought(expert_turn.action.text)
+        if self.thought_writer is None:
             return assistant(action)
-        question = user(self.thought.ask.format(action=action))
-        seen = speaker.agent.context.view(speaker.opening, speaker.turns)
-        thought = await stage.aside(self.thought.agent, [*seen, question], len(speaker.turns))
-        return assistant(f"{thought}{self.marker}{action}")
+        view = session.agent.context.view(session.opening, session.turns)
+        request = user(self.thought_writer.prompt.format(action=action))
+        thought = await driver.query_agent(
+            self.thought_writer.agent, [*view, request], len(session.turns)
+        )
+        return assistant(f"{thought}{self.thought_end_marker}{action}")
 
-    def _action(self, text: str) -> str:
+    def _strip_thought(self, text: str) -> str:
         """A text without its thought."""
-        return (text.rpartition(self.marker)[2] if self.marker else text).strip()
+        if self.thought_end_marker:
+            text = text.rpartition(self.thought_end_marker)[2]
+        return text.strip()
 
-    def judged(self, text: str, right: str) -> dict[str, str | bool]:
-        """How a text agrees with the expert's: `match` ("exact", "type", "parsed" or "none"), and whether it is `formatted`."""
-        mine, theirs = self._action(text), self._action(right)
-        kind = self.kind(mine)
-        match = "none" if kind is None else "exact" if mine == theirs else "type" if kind == self.kind(theirs) else "parsed"
-        thought = text.rpartition(self.marker)[0] if self.marker else "none is asked for"
-        return {"match": match, "formatted": bool(thought.strip())}
+    def match_info(self, text: str, expert_text: str) -> dict[str, str | bool]:
+        """How a text agrees with the expert's.
+
+        `match` is "exact", "type", "parsed" or "none"; `formatted` is whether the text begins with
+        a thought, where there are thoughts.
+        """
+        action, expert_action = self._strip_thought(text), self._strip_thought(expert_text)
+        action_type = self.action_type(action)
+        if action_type is None:
+            match = "none"
+        elif action == expert_action:
+            match = "exact"
+        elif action_type == self.action_type(expert_action):
+            match = "type"
+        else:
+            match = "parsed"
+        marker = self.thought_end_marker
+        is_formatted = not marker or bool(text.rpartition(marker)[0].strip())
+        return {"match": match, "formatted": is_formatted}
 
 
 @dataclass(frozen=True)
-class Progress:
-    """The SOP metric: PG = mean(s_i / t_i), TSR = mean[s_i = t_i], their mean; s_i steps matched before the first mismatch, of t_i."""
+class SemiOnlinePerformance:
+    """The SOP metric: PG = mean(s_i / t_i), TSR = mean[s_i = t_i], and their mean.
+
+    s_i is the number of steps matched before the first mismatch, of t_i.
+    """
 
     progress: float
-    success: float
+    success_rate: float
 
     @property
     def score(self) -> float:
-        return (self.progress + self.success) / 2
+        return (self.progress + self.success_rate) / 2
 
 
-def semi_online_performance(walks: Sequence[Trajectory]) -> Progress:
-    """Of walks without patches: own history, stopped at the first mismatch. Raises UserError without any."""
-    shares = []
-    for walk in walks:
-        good = [turn.info["match"] == "exact" for turn in walk.turns]
-        shares.append([*good, False].index(False) / walk.turns[0].info["steps"] if good else 0.0)
-    if not shares:
-        raise UserError("there is no walk along an expert's path to judge")
-    return Progress(float(np.mean(shares)), float(np.mean([share == 1.0 for share in shares])))
+def semi_online_performance(trajectories: Sequence[Trajectory]) -> SemiOnlinePerformance:
+    """SOP of walks without patches: the policy's own history, ended at the first mismatch.
+
+    Raises UserError without any trajectory.
+    """
+    fractions = []
+    for trajectory in trajectories:
+        matches = [turn.info["match"] == "exact" for turn in trajectory.turns]
+        num_matched = [*matches, False].index(False)
+        fractions.append(num_matched / trajectory.turns[0].info["steps"] if matches else 0.0)
+    if not fractions:
+        raise UserError("semi-online performance needs at least one trajectory")
+    success_rate = float(np.mean([fraction == 1.0 for fraction in fractions]))
+    return SemiOnlinePerformance(float(np.mean(fractions)), success_rate)

@@ -1,8 +1,10 @@
-"""TRL's GRPOTrainer on CPU: `--mode plain` generates one batch a line, `--mode env` and `train` take one training step a line.
+"""TRL's GRPOTrainer on CPU: `--mode plain` generates one batch a line, `--mode env` and `train`
+take one training step a line.
 
-`plain` times `GRPOTrainer._generate` alone: every completion is exactly `new` tokens long; `train` times all of a step but that.
-`env` is a multi-turn `environment_factory` run: the tiny random model first learns the format of a tool call by a short supervised
-loop (untimed), since a random model never calls a tool; what a call costs in tokens is then told to the other side, which plays the
+`plain` times `GRPOTrainer._generate` alone: every completion is exactly `new` tokens long; `train`
+times all of a step but that. `env` is a multi-turn `environment_factory` run: the tiny random model
+first learns the format of a tool call by a short supervised loop (untimed), since a random model
+never calls a tool; what a call costs in tokens is then told to the other side, which plays the
 same.
 """
 
@@ -20,7 +22,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from measurer import Pipe, flags
+from measurer import Pipe, parse_flags
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -31,7 +33,8 @@ SPECIALS += ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>
 DIGITS = 10
 QUESTION = {"role": "user", "content": "Find the hidden digit."}
 ANSWERS = ("the digit is higher", "the digit is lower")
-# On a busy machine one thread can be faster than one a core: every repeat tries both, and the faster counts.
+# On a busy machine one thread can be faster than one a core: every repeat tries both, and the
+# faster counts.
 THREADS = sorted({1, len(os.sched_getaffinity(0))})
 PACKAGES = ("trl", "torch", "transformers")
 
@@ -63,7 +66,10 @@ def dialogue(turns: int, rng: random.Random) -> list[dict[str, Any]]:
     """A user's question and `turns` tool calls with their answers."""
     messages: list[dict[str, Any]] = [QUESTION]
     for _ in range(turns):
-        call = {"type": "function", "function": {"name": "guess", "arguments": {"digit": rng.randrange(DIGITS)}}}
+        call = {
+            "type": "function",
+            "function": {"name": "guess", "arguments": {"digit": rng.randrange(DIGITS)}},
+        }
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
         messages.append({"role": "tool", "name": "guess", "content": rng.choice(ANSWERS)})
     return messages
@@ -72,12 +78,22 @@ def dialogue(turns: int, rng: random.Random) -> list[dict[str, Any]]:
 def make_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
     """Byte-pair encoding trained on dialogues, with Qwen 3's chat template."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False
+    )
     texts = [json.dumps(dialogue(4, random.Random(i))) for i in range(64)]
     tokenizer.train_from_iterator([*texts, qwen3_chat_template], trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+    )
     fast.chat_template = qwen3_chat_template
     return fast
 
@@ -85,29 +101,54 @@ def make_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
 def make_model(args: Any, tokenizer: PreTrainedTokenizerFast) -> Any:
     """A random Qwen, float32."""
     config = AutoConfig.for_model(
-        args.family, vocab_size=args.vocab, hidden_size=args.width, num_hidden_layers=args.layers, num_attention_heads=args.heads,
-        num_key_value_heads=args.kv_heads, intermediate_size=args.hidden, max_position_embeddings=8192,
-        tie_word_embeddings=args.family == "qwen3", pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None, head_dim=args.head_size,
-    )  # fmt: skip
+        args.family,
+        vocab_size=args.vocab,
+        hidden_size=args.width,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.heads,
+        num_key_value_heads=args.kv_heads,
+        intermediate_size=args.hidden,
+        max_position_embeddings=8192,
+        tie_word_embeddings=args.family == "qwen3",
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        head_dim=args.head_size,
+    )
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
-def teach_the_format(model: Any, tokenizer: PreTrainedTokenizerFast, turns: int, steps: int, batch: int = 8) -> float:
-    """A short supervised loop over dialogues; returns its last loss. A model so taught never stops calling the tool."""
+def train_tool_format(
+    model: Any, tokenizer: PreTrainedTokenizerFast, turns: int, steps: int, batch: int = 8
+) -> float:
+    """A short supervised loop over dialogues; returns its last loss. A model so taught never stops
+    calling the tool.
+    """
     rng, optimizer = random.Random(0), torch.optim.AdamW(model.parameters(), lr=3e-3)
-    template, tools, loss = get_training_chat_template(tokenizer) or tokenizer.chat_template, [Guess().guess], None
+    template, tools, loss = (
+        get_training_chat_template(tokenizer) or tokenizer.chat_template,
+        [Guess().guess],
+        None,
+    )
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, steps)
     model.train()
     for _ in range(steps):
         ids = [
-            tokenizer.apply_chat_template(dialogue(turns, rng), tools=tools, chat_template=template, tokenize=True, return_dict=False)
+            tokenizer.apply_chat_template(
+                dialogue(turns, rng),
+                tools=tools,
+                chat_template=template,
+                tokenize=True,
+                return_dict=False,
+            )
             for _ in range(batch)
         ]
         width = max(map(len, ids))
         tokens = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in ids])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
-        loss = model(input_ids=tokens, attention_mask=mask, labels=tokens.masked_fill(mask == 0, -100)).loss
+        loss = model(
+            input_ids=tokens, attention_mask=mask, labels=tokens.masked_fill(mask == 0, -100)
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -116,7 +157,7 @@ def teach_the_format(model: Any, tokenizer: PreTrainedTokenizerFast, turns: int,
     return float(loss.detach())
 
 
-class Timed(GRPOTrainer):
+class TimedTrainer(GRPOTrainer):
     """GRPOTrainer that notes how long the last rollout took, and what it was made of."""
 
     def _generate(self, prompts: Any, *more: Any, **options: Any) -> Any:
@@ -125,50 +166,63 @@ class Timed(GRPOTrainer):
         seconds = time.perf_counter() - began
         prompt_ids, completion_ids, tool_mask, completions = out[:4]
         masks = tool_mask if tool_mask is not None else [[1] * len(ids) for ids in completion_ids]
-        turns = [sum(m["role"] == "assistant" for m in c) if isinstance(c, list) else 1 for c in completions]
-        self.last = {
-            "rollout_seconds": seconds, "sampled_tokens": sum(map(sum, masks)), "turns": sum(turns) / len(turns),
-            "prompt": sum(map(len, prompt_ids)) / len(prompt_ids), "observed_tokens": sum(len(m) - sum(m) for m in masks),
-        }  # fmt: skip
+        turns = [
+            sum(m["role"] == "assistant" for m in c) if isinstance(c, list) else 1
+            for c in completions
+        ]
+        self.last_rollout = {
+            "rollout_seconds": seconds,
+            "sampled_tokens": sum(map(sum, masks)),
+            "turns": sum(turns) / len(turns),
+            "prompt": sum(map(len, prompt_ids)) / len(prompt_ids),
+            "observed_tokens": sum(len(m) - sum(m) for m in masks),
+        }
         return out
 
 
-class Gate(TrainerCallback):
-    """Lets as many training steps through for each line as there are thread counts, after `warm` free ones; tells the fastest."""
+class StepGate(TrainerCallback):
+    """Lets as many training steps through for each line as there are thread counts, after `warm`
+    free ones; tells the fastest.
+    """
 
     def __init__(self, pipe: Pipe, args: Any, params: int) -> None:
         self._pipe, self._args, self._params = pipe, args, params
-        self._found: list[dict[str, float]] = []
+        self._measurements: list[dict[str, float]] = []
         self.trainer: Any = None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step = state.global_step - self._args.warm
         if step == 0:
-            self._pipe.ready(PACKAGES, params=self._params, plays=self._plays(), threads=THREADS)
-        if step >= 0 and step % len(THREADS) == 0 and not self._pipe.wait():
+            self._pipe.send_ready(
+                PACKAGES, params=self._params, plays=self._episode_shape(), threads=THREADS
+            )
+        if step >= 0 and step % len(THREADS) == 0 and not self._pipe.wait_for_request():
             os._exit(0)
         torch.set_num_threads(THREADS[step % len(THREADS)])
-        self._began = time.perf_counter()
+        self._start_time = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         last = self.trainer.last
-        found = {name: last[name] for name in ("rollout_seconds", "sampled_tokens", "turns")}
-        self._found.append({"seconds": time.perf_counter() - self._began} | found)
+        rates = {name: last[name] for name in ("rollout_seconds", "sampled_tokens", "turns")}
+        self._measurements.append({"seconds": time.perf_counter() - self._start_time} | rates)
         if state.global_step <= self._args.warm:
-            self._found.clear()
-        if len(self._found) == len(THREADS) and self._args.mode == "train":
+            self._measurements.clear()
+        if len(self._measurements) == len(THREADS) and self._args.mode == "train":
             episodes = self._args.prompts * self._args.group
-            self._pipe.say({
-                "seconds": min(x["seconds"] - x["rollout_seconds"] for x in self._found),
+            self._pipe.send({
+                "seconds": min(x["seconds"] - x["rollout_seconds"] for x in self._measurements),
                 "sampled_tokens": last["sampled_tokens"] + self._args.prompt * episodes,
             })  # fmt: skip
-            self._found.clear()
-        if len(self._found) == len(THREADS):
-            least = {name: min(x[name] for x in self._found) for name in ("seconds", "rollout_seconds")}
-            self._pipe.say(self._found[-1] | least)
-            self._found.clear()
+            self._measurements.clear()
+        if len(self._measurements) == len(THREADS):
+            least = {
+                name: min(x[name] for x in self._measurements)
+                for name in ("seconds", "rollout_seconds")
+            }
+            self._pipe.send(self._measurements[-1] | least)
+            self._measurements.clear()
 
-    def _plays(self) -> dict[str, int]:
+    def _episode_shape(self) -> dict[str, int]:
         """What an episode was in the last warm step."""
         last, episodes = self.trainer.last, self._args.prompts * self._args.group
         return {
@@ -178,9 +232,10 @@ class Gate(TrainerCallback):
         }  # fmt: skip
 
 
-def plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
+def run_plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
     """Generate alone, once with each thread count a line; tells the faster."""
-    # A special token is one token wherever it stands, so the prompt has exactly the length that is asked for.
+    # A special token is one token wherever it stands, so the prompt has exactly the length that is
+    # asked for.
     prompts = ["<think>" * args.prompt] * (args.prompts * args.group)
     trainer.model.train()
 
@@ -190,16 +245,28 @@ def plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
             torch.set_num_threads(count)
             trainer._generate(prompts)
             seconds.append(trainer.last["rollout_seconds"])
-        return {"seconds": min(seconds), "sampled_tokens": trainer.last["sampled_tokens"], "prefill_tokens": args.prompt * len(prompts)}
+        return {
+            "seconds": min(seconds),
+            "sampled_tokens": trainer.last["sampled_tokens"],
+            "prefill_tokens": args.prompt * len(prompts),
+        }
 
     repeat()
-    pipe.ready(PACKAGES, params=params, threads=THREADS)
+    pipe.send_ready(PACKAGES, params=params, threads=THREADS)
     pipe.serve(repeat)
 
 
 def main() -> None:
-    sizes = {"prompts": 4, "group": 8, "prompt": 24, "new": 128, "turns": 4, "taught": 150, "warm": 2}
-    args, pipe = flags(__doc__, ["plain", "env", "train"], **sizes), Pipe()
+    sizes = {
+        "prompts": 4,
+        "group": 8,
+        "prompt": 24,
+        "new": 128,
+        "turns": 4,
+        "taught": 150,
+        "warm": 2,
+    }
+    args, pipe = parse_flags(__doc__, ["plain", "env", "train"], **sizes), Pipe()
     torch.set_num_threads(THREADS[0])
     torch.manual_seed(0)
     random.seed(0)
@@ -208,23 +275,48 @@ def main() -> None:
     params = sum(p.numel() for p in model.parameters())
     multi = args.mode == "env"
     if multi:
-        teach_the_format(model, tokenizer, args.turns + 1, args.taught)
+        train_tool_format(model, tokenizer, args.turns + 1, args.taught)
     longest = args.turns * 128 if multi else args.new
     config = GRPOConfig(
-        output_dir=tempfile.mkdtemp(prefix="trl_"), use_cpu=True, bf16=False, fp16=False,
-        per_device_train_batch_size=args.prompts * args.group, gradient_accumulation_steps=1, num_generations=args.group,
-        max_completion_length=longest, max_steps=10**6, learning_rate=1e-5, lr_scheduler_type="constant", beta=0.0,
-        temperature=0.5 if multi else 1.0,  # half: what it was taught, almost surely, so that all episodes are of one length
-        **{name: False for name in ("activation_checkpointing", "gradient_checkpointing") if name in GRPOConfig.__dataclass_fields__},
-        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        output_dir=tempfile.mkdtemp(prefix="trl_"),
+        use_cpu=True,
+        bf16=False,
+        fp16=False,
+        per_device_train_batch_size=args.prompts * args.group,
+        gradient_accumulation_steps=1,
+        num_generations=args.group,
+        max_completion_length=longest,
+        max_steps=10**6,
+        learning_rate=1e-5,
+        lr_scheduler_type="constant",
+        beta=0.0,
+        # half: what it was taught, almost surely, so that all episodes are of one length
+        temperature=0.5 if multi else 1.0,
+        **{
+            name: False
+            for name in ("activation_checkpointing", "gradient_checkpointing")
+            if name in GRPOConfig.__dataclass_fields__
+        },
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
         generation_kwargs=None if multi else {"min_new_tokens": args.new},
         chat_template_kwargs={"enable_thinking": False} if multi else None,
-        max_tool_calling_iterations=args.turns - 1, dataloader_pin_memory=False,
-    )  # fmt: skip
-    rows = [{"prompt": [QUESTION] if multi else "<think>" * args.prompt, "secret": i % DIGITS} for i in range(1000)]
-    how = {"environment_factory": Guess} if multi else {"reward_funcs": lambda completions, **_: [0.0] * len(completions)}
-    gate = Gate(pipe, args, params)
-    trainer = Timed(
+        max_tool_calling_iterations=args.turns - 1,
+        dataloader_pin_memory=False,
+    )
+    rows = [
+        {"prompt": [QUESTION] if multi else "<think>" * args.prompt, "secret": i % DIGITS}
+        for i in range(1000)
+    ]
+    how = (
+        {"environment_factory": Guess}
+        if multi
+        else {"reward_funcs": lambda completions, **_: [0.0] * len(completions)}
+    )
+    gate = StepGate(pipe, args, params)
+    trainer = TimedTrainer(
         model=model, args=config, train_dataset=Dataset.from_list(rows), processing_class=tokenizer,
         callbacks=[] if args.mode == "plain" else [gate], **how,
     )  # fmt: skip
@@ -232,7 +324,7 @@ def main() -> None:
     if args.mode != "plain":
         trainer.train()
     else:
-        plain(trainer, args, pipe, params)
+        run_plain(trainer, args, pipe, params)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,3 @@
-"""Interactive fiction of our own, in the manner of the Detective game that ArCHer plays (arXiv 2402.19446)."""
+"""Interactive fiction of our own, in the manner of the Detective game that ArCHer plays (arXiv
+2402.19446).
+"""

@@ -1,4 +1,4 @@
-"""`State`: how far the harbour case has come, and the outcome of every possible command."""
+"""`StoryState` and the outcome of every possible command in the harbour case."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -10,112 +10,145 @@ from agentrl_jax.envs.fiction import story
 
 
 @dataclass(frozen=True)
-class State:
-    """Where the detective is, what has been done, and how it ended, if it did."""
+class StoryState:
+    """The detective's room, the commands completed so far, and whether the case is over."""
 
-    case: int  # who did it, and where the key lies
-    room: str = story.START
-    done: frozenset[str] = frozenset()  # commands that were carried out and leave something changed
-    over: bool = False
+    case: int  # selects the culprit and the place of the key
+    room: str = story.START_ROOM
+    completed_commands: frozenset[str] = frozenset()  # those with a permanent effect
+    is_over: bool = False
 
     @property
     def culprit(self) -> str:
-        return tuple(story.SUSPECTS)[self.case % len(story.SUSPECTS)]
+        return tuple(story.SUSPECT_ROOMS)[self.case % len(story.SUSPECT_ROOMS)]
 
     @property
-    def things(self) -> dict[str, str]:
-        """Where each thing lies at the start."""
-        return {**story.THINGS, "key": story.KEY_PLACES[self.case // len(story.SUSPECTS)]}
+    def item_rooms(self) -> dict[str, str]:
+        """The initial room of every item."""
+        return {**story.ITEM_ROOMS, "key": story.KEY_ROOMS[self.case // len(story.SUSPECT_ROOMS)]}
 
-    def has(self, thing: str) -> bool:
-        return f"take {thing}" in self.done and not (thing == "bone" and "give bone to dog" in self.done)
+    def has_item(self, item: str) -> bool:
+        return f"take {item}" in self.completed_commands and not (
+            item == "bone" and "give bone to dog" in self.completed_commands
+        )
 
     @property
     def score(self) -> int:
-        return sum(points for deed, points in story.POINTS.items() if deed in self.done)
+        return sum(
+            points
+            for deed, points in story.COMMAND_POINTS.items()
+            if deed in self.completed_commands
+        )
 
     @property
-    def solved(self) -> bool:
-        return "arrest" in self.done
+    def is_solved(self) -> bool:
+        return "arrest" in self.completed_commands
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a command leads to, and what is said of it."""
+class CommandOutcome:
+    """The next state after a command, and the answer to it."""
 
-    state: State
+    state: StoryState
     text: str
 
 
-def fatal(state: State, way: str) -> bool:
-    """A step that way is the last one."""
-    guard = {("workshop", "down"): "light lamp", ("yard", "east"): "give bone to dog"}.get((state.room, way))
-    return (state.room, way) in story.FATAL_STEPS and (guard is None or guard not in state.done)
+def is_fatal(state: StoryState, direction: str) -> bool:
+    """Whether a move in this direction ends the story."""
+    guard = {("workshop", "down"): "light lamp", ("yard", "east"): "give bone to dog"}.get(
+        (state.room, direction)
+    )
+    return (state.room, direction) in story.FATAL_STEPS and (
+        guard is None or guard not in state.completed_commands
+    )
 
 
-def _steps(state: State) -> Iterator[tuple[str, Outcome]]:
-    for way, there in story.ROOMS[state.room].exits.items():
-        if fatal(state, way):
-            yield way, Outcome(replace(state, over=True), story.FATAL_STEPS[state.room, way])
-        elif there == "warehouse" and "unlock door" not in state.done:
-            yield way, Outcome(state, story.LOCKED)
+def _move_outcomes(state: StoryState) -> Iterator[tuple[str, CommandOutcome]]:
+    for direction, room in story.ROOMS[state.room].exits.items():
+        if is_fatal(state, direction):
+            yield (
+                direction,
+                CommandOutcome(
+                    replace(state, is_over=True), story.FATAL_STEPS[state.room, direction]
+                ),
+            )
+        elif room == "warehouse" and "unlock door" not in state.completed_commands:
+            yield direction, CommandOutcome(state, story.LOCKED_DOOR_TEXT)
         else:
-            yield way, Outcome(replace(state, room=there), f"You go {way}.")
+            yield direction, CommandOutcome(replace(state, room=room), f"You go {direction}.")
 
 
-def _deeds(state: State) -> Iterator[str]:
-    """The commands that change something for good, but for arrests."""
-    yield from (f"take {thing}" for thing, room in state.things.items() if room == state.room)
-    yield from (f"read {text}" for text, room in (("ledger", "archive"), ("letter", "cave")) if room == state.room)
-    if state.has("lamp"):
+def _permanent_commands(state: StoryState) -> Iterator[str]:
+    """The commands with a permanent effect, except arrests."""
+    yield from (f"take {thing}" for thing, room in state.item_rooms.items() if room == state.room)
+    yield from (
+        f"read {text}"
+        for text, room in (("ledger", "archive"), ("letter", "cave"))
+        if room == state.room
+    )
+    if state.has_item("lamp"):
         yield "light lamp"
-    if state.room == "yard" and state.has("bone"):
+    if state.room == "yard" and state.has_item("bone"):
         yield "give bone to dog"
-    if state.room == "yard" and state.has("key") and "give bone to dog" in state.done:
+    if (
+        state.room == "yard"
+        and state.has_item("key")
+        and "give bone to dog" in state.completed_commands
+    ):
         yield "unlock door"
     if state.room == "warehouse":
         yield "examine clock"
 
 
-def _arrest(state: State, suspect: str) -> Outcome:
-    if not state.has("badge"):
-        return Outcome(replace(state, over=True), story.SHOT.format(suspect))
-    if suspect != state.culprit or not state.done.issuperset(story.PROOFS):
-        return Outcome(replace(state, over=True), story.FREED.format(suspect))
-    return Outcome(replace(state, done=state.done | {"arrest"}, over=True), story.SOLVED.format(suspect))
+def _arrest_outcome(state: StoryState, suspect: str) -> CommandOutcome:
+    if not state.has_item("badge"):
+        return CommandOutcome(replace(state, is_over=True), story.NO_BADGE_TEXT.format(suspect))
+    if suspect != state.culprit or not state.completed_commands.issuperset(story.REQUIRED_PROOFS):
+        return CommandOutcome(replace(state, is_over=True), story.WRONG_ARREST_TEXT.format(suspect))
+    return CommandOutcome(
+        replace(state, completed_commands=state.completed_commands | {"arrest"}, is_over=True),
+        story.SOLVED_TEXT.format(suspect),
+    )
 
 
 @lru_cache(maxsize=2**14)
-def outcomes(state: State) -> Mapping[str, Outcome]:
-    """Every possible command, in alphabetical order."""
-    found = dict(_steps(state))
-    for deed in _deeds(state):
-        if deed not in state.done:
-            verb, _, rest = deed.partition(" ")
-            found[deed] = Outcome(replace(state, done=state.done | {deed}), story.DONE[verb].format(rest))
-    found |= {f"arrest {suspect}": _arrest(state, suspect) for suspect, room in story.SUSPECTS.items() if room == state.room}
+def command_outcomes(state: StoryState) -> Mapping[str, CommandOutcome]:
+    """Every possible command, in alphabetical order, with its outcome."""
+    outcomes = dict(_move_outcomes(state))
+    for command in _permanent_commands(state):
+        if command not in state.completed_commands:
+            verb, _, argument = command.partition(" ")
+            outcomes[command] = CommandOutcome(
+                replace(state, completed_commands=state.completed_commands | {command}),
+                story.COMMAND_REPLIES[verb].format(argument),
+            )
+    outcomes |= {
+        f"arrest {suspect}": _arrest_outcome(state, suspect)
+        for suspect, room in story.SUSPECT_ROOMS.items()
+        if room == state.room
+    }
     if state.room == "kitchen":
-        found["drink wine"] = Outcome(replace(state, over=True), story.DRUNK)
-    return MappingProxyType(dict(sorted(found.items())))
+        outcomes["drink wine"] = CommandOutcome(replace(state, is_over=True), story.DRUNK_TEXT)
+    return MappingProxyType(dict(sorted(outcomes.items())))
 
 
-def walk(state: State, goal: str) -> str | None:
-    """The first step of a shortest safe way to a room as things stand; None where there is none."""
-    seen, frontier = {state.room}, deque([(state, "")])
+def first_step_towards(state: StoryState, goal: str) -> str | None:
+    """The first move of a shortest safe path to a room; None where there is none."""
+    visited, frontier = {state.room}, deque([(state, "")])
     while frontier:
-        here, first = frontier.popleft()
-        if here.room == goal:
+        current, first = frontier.popleft()
+        if current.room == goal:
             return first
-        for way, outcome in _steps(here):
-            if not outcome.state.over and outcome.state.room not in seen:
-                seen.add(outcome.state.room)
-                frontier.append((outcome.state, first or way))
+        for direction, outcome in _move_outcomes(current):
+            if not outcome.state.is_over and outcome.state.room not in visited:
+                visited.add(outcome.state.room)
+                frontier.append((outcome.state, first or direction))
     return None
 
 
-def plan(state: State) -> list[tuple[str, str]]:
-    """What is to be done for all points, (room, command), in an order in which each can be."""
-    places = state.things
+def solution_plan(state: StoryState) -> list[tuple[str, str]]:
+    """The (room, command) pairs that earn all points, in a feasible order."""
+    item_rooms = state.item_rooms
     round_trip = [
         "take badge",
         "read ledger",
@@ -127,16 +160,27 @@ def plan(state: State) -> list[tuple[str, str]]:
         "take key",
         "take bone",
     ]
-    if places["key"] == "archive":
+    if item_rooms["key"] == "archive":
         round_trip.insert(2, round_trip.pop(7))
-    rooms = {f"take {thing}": room for thing, room in places.items()} | {"read ledger": "archive", "read letter": "cave"}
+    rooms = {f"take {thing}": room for thing, room in item_rooms.items()} | {
+        "read ledger": "archive",
+        "read letter": "cave",
+    }
     end = [("yard", "give bone to dog"), ("yard", "unlock door"), ("warehouse", "examine clock")]
-    return [*((rooms.get(deed, state.room), deed) for deed in round_trip), *end, (story.SUSPECTS[state.culprit], f"arrest {state.culprit}")]
+    return [
+        *((rooms.get(deed, state.room), deed) for deed in round_trip),
+        *end,
+        (story.SUSPECT_ROOMS[state.culprit], f"arrest {state.culprit}"),
+    ]
 
 
-def next_step(state: State) -> str:
-    """The first command of a way to all points, from any state that is not over."""
-    room, command = next((room, command) for room, command in plan(state) if command not in state.done)
-    step = walk(state, room)
+def next_step(state: StoryState) -> str:
+    """The next command of a walkthrough for all points, from any state that is not over."""
+    room, command = next(
+        (room, command)
+        for room, command in solution_plan(state)
+        if command not in state.completed_commands
+    )
+    step = first_step_towards(state, room)
     assert step is not None, f"{room} cannot be reached from {state}"
     return step or command

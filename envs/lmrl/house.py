@@ -1,4 +1,4 @@
-"""`State`: the house of Text-Nav, where everything is in it, and what every possible command makes of it."""
+"""`HouseState`: the house of Text-Nav, its items, and the result of every possible command."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from types import MappingProxyType
 
-OPPOSITE: Mapping[str, str] = MappingProxyType({"north": "south", "south": "north", "east": "west", "west": "east"})
-WAYS = (
+OPPOSITE: Mapping[str, str] = MappingProxyType(
+    {"north": "south", "south": "north", "east": "west", "west": "east"}
+)
+CONNECTIONS = (
     ("bedroom", "west", "living room"),
     ("living room", "west", "dining room"),
     ("dining room", "west", "kitchen"),
@@ -17,32 +19,43 @@ WAYS = (
     ("office", "east", "bathroom"),
     ("bedroom", "south", "bathroom"),
 )
-ROOMS = ("bedroom", "bathroom", "office", "living room", "kitchen", "dining room", "garden", "backyard")
+ROOMS = (
+    "bedroom",
+    "bathroom",
+    "office",
+    "living room",
+    "kitchen",
+    "dining room",
+    "garden",
+    "backyard",
+)
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A piece of furniture: a table has things on it, a chest or a fridge has them inside and opens and closes."""
+class Container:
+    """A table with items on it, or a chest or fridge with items inside that opens and closes."""
 
     name: str
     room: str
-    opens: bool = False
+    can_open: bool = False
 
     @property
-    def place(self) -> str:
-        """What its contents' place is called: the three tables share a name."""
+    def location(self) -> str:
+        """The name of its contents' location; the three tables share a name."""
         return f"{self.room} {self.name}"
 
 
-HOLDERS = (
-    Holder("table", "bedroom"),
-    Holder("table", "living room"),
-    Holder("table", "dining room"),
-    Holder("chest", "office", opens=True),
-    Holder("fridge", "kitchen", opens=True),
+CONTAINERS = (
+    Container("table", "bedroom"),
+    Container("table", "living room"),
+    Container("table", "dining room"),
+    Container("chest", "office", can_open=True),
+    Container("fridge", "kitchen", can_open=True),
 )
-HOLDER_IN: Mapping[str, Holder] = MappingProxyType({holder.room: holder for holder in HOLDERS})
-THINGS: Mapping[str, str] = MappingProxyType(
+CONTAINER_BY_ROOM: Mapping[str, Container] = MappingProxyType(
+    {holder.room: holder for holder in CONTAINERS}
+)
+INITIAL_LOCATIONS: Mapping[str, str] = MappingProxyType(
     {
         "stale food": "living room table",
         "fresh food": "living room table",
@@ -53,95 +66,141 @@ THINGS: Mapping[str, str] = MappingProxyType(
         "fruit": "kitchen fridge",
     }
 )
-EDIBLE = frozenset({"stale food", "fresh food", "fruit"})
-HAND, EATEN = "hand", "eaten"  # places of things, beside the furniture and the floors, which are called as their rooms
-NUMBER: Mapping[str, int] = MappingProxyType({thing: number for number, thing in enumerate(THINGS)})
+EDIBLE_ITEMS = frozenset({"stale food", "fresh food", "fruit"})
+# Locations of items in addition to containers and floors, which are named after their rooms.
+HAND, EATEN = "hand", "eaten"
+ITEM_INDEX: Mapping[str, int] = MappingProxyType(
+    {thing: number for number, thing in enumerate(INITIAL_LOCATIONS)}
+)
 
 
 @cache
 def exits(room: str) -> Mapping[str, str]:
-    """The room behind each way out, ways in alphabetical order."""
-    found = {way: there for here, way, there in WAYS if here == room} | {OPPOSITE[way]: here for here, way, there in WAYS if there == room}
-    return MappingProxyType(dict(sorted(found.items())))
+    """The room behind each exit; directions in alphabetical order."""
+    rooms = {
+        direction: destination for origin, direction, destination in CONNECTIONS if origin == room
+    } | {
+        OPPOSITE[direction]: origin
+        for origin, direction, destination in CONNECTIONS
+        if destination == room
+    }
+    return MappingProxyType(dict(sorted(rooms.items())))
 
 
 @cache
-def route(room: str, goal: str) -> tuple[str, ...]:
-    """The ways of a shortest walk; the alphabetically first where there are several."""
+def shortest_route(room: str, goal: str) -> tuple[str, ...]:
+    """The directions of a shortest path; the alphabetically first where there are several."""
     walks: dict[str, tuple[str, ...]] = {room: ()}
     frontier = deque([room])
     while frontier:
-        here = frontier.popleft()
-        for way, there in exits(here).items():
-            if there not in walks:
-                walks[there] = (*walks[here], way)
-                frontier.append(there)
+        current = frontier.popleft()
+        for direction, neighbor in exits(current).items():
+            if neighbor not in walks:
+                walks[neighbor] = (*walks[current], direction)
+                frontier.append(neighbor)
     return walks[goal]
 
 
 @dataclass(frozen=True)
-class State:
-    """Where the player is, where the things are (in the order of `THINGS`), and which rooms' holders are open."""
+class HouseState:
+    """The player's room, the items' locations (in `ITEM_INDEX` order) and the open containers."""
 
     room: str
-    places: tuple[str, ...] = tuple(THINGS.values())
-    open: frozenset[str] = frozenset()
+    item_locations: tuple[str, ...] = tuple(INITIAL_LOCATIONS.values())
+    open_rooms: frozenset[str] = frozenset()
 
-    def place(self, thing: str) -> str:
-        return self.places[NUMBER[thing]]
+    def location_of(self, item: str) -> str:
+        return self.item_locations[ITEM_INDEX[item]]
 
-    def at(self, place: str) -> tuple[str, ...]:
-        """The things there."""
-        return tuple(thing for thing, where in zip(THINGS, self.places) if where == place)
+    def items_at(self, location: str) -> tuple[str, ...]:
+        """The items at a location."""
+        return tuple(
+            thing
+            for thing, where in zip(INITIAL_LOCATIONS, self.item_locations)
+            if where == location
+        )
 
-    def moved(self, thing: str, place: str) -> "State":
-        number = NUMBER[thing]
-        return replace(self, places=(*self.places[:number], place, *self.places[number + 1 :]))
+    def with_item_at(self, item: str, location: str) -> "HouseState":
+        number = ITEM_INDEX[item]
+        return replace(
+            self,
+            item_locations=(
+                *self.item_locations[:number],
+                location,
+                *self.item_locations[number + 1 :],
+            ),
+        )
 
     @property
-    def won(self) -> bool:
+    def is_won(self) -> bool:
         """The stale food is in the fridge, and the fridge is closed."""
-        return self.place("stale food") == "kitchen fridge" and "kitchen" not in self.open
+        return (
+            self.location_of("stale food") == "kitchen fridge" and "kitchen" not in self.open_rooms
+        )
 
     @property
-    def lost(self) -> bool:
-        return self.place("stale food") == EATEN
+    def is_lost(self) -> bool:
+        return self.location_of("stale food") == EATEN
 
 
 @lru_cache(maxsize=2**16)
-def commands(state: State) -> Mapping[str, State]:
-    """Every command that is possible now and the state that it leads to, in alphabetical order."""
+def command_results(state: HouseState) -> Mapping[str, HouseState]:
+    """Every possible command, in alphabetical order, with the state it leads to."""
     room = state.room
-    found = {"look": state, "inventory": state} | {f"go {way}": replace(state, room=there) for way, there in exits(room).items()}
-    seen = [*state.at(HAND), *state.at(room)]
-    found |= {f"take {thing}": state.moved(thing, HAND) for thing in state.at(room)}
-    found |= {f"drop {thing}": state.moved(thing, room) for thing in state.at(HAND)}
-    found |= {f"eat {thing}": state.moved(thing, EATEN) for thing in state.at(HAND) if thing in EDIBLE}
-    holder = HOLDER_IN.get(room)
+    results = {"look": state, "inventory": state} | {
+        f"go {direction}": replace(state, room=destination)
+        for direction, destination in exits(room).items()
+    }
+    visible = [*state.items_at(HAND), *state.items_at(room)]
+    results |= {f"take {thing}": state.with_item_at(thing, HAND) for thing in state.items_at(room)}
+    results |= {f"drop {thing}": state.with_item_at(thing, room) for thing in state.items_at(HAND)}
+    results |= {
+        f"eat {thing}": state.with_item_at(thing, EATEN)
+        for thing in state.items_at(HAND)
+        if thing in EDIBLE_ITEMS
+    }
+    holder = CONTAINER_BY_ROOM.get(room)
     if holder is not None:
-        seen.append(holder.name)
-        if holder.opens:
-            found[f"{'close' if room in state.open else 'open'} {holder.name}"] = replace(state, open=state.open ^ {room})
-        if not holder.opens or room in state.open:
-            inside, put = state.at(holder.place), "insert {} into {}" if holder.opens else "put {} on {}"
-            seen += inside
-            found |= {f"take {thing} from {holder.name}": state.moved(thing, HAND) for thing in inside}
-            found |= {put.format(thing, holder.name): state.moved(thing, holder.place) for thing in state.at(HAND)}
-    found |= {f"examine {name}": state for name in seen}
-    return MappingProxyType(dict(sorted(found.items())))
+        visible.append(holder.name)
+        if holder.can_open:
+            results[f"{'close' if room in state.open_rooms else 'open'} {holder.name}"] = replace(
+                state, open_rooms=state.open_rooms ^ {room}
+            )
+        if not holder.can_open or room in state.open_rooms:
+            inside, put = (
+                state.items_at(holder.location),
+                "insert {} into {}" if holder.can_open else "put {} on {}",
+            )
+            visible += inside
+            results |= {
+                f"take {thing} from {holder.name}": state.with_item_at(thing, HAND)
+                for thing in inside
+            }
+            results |= {
+                put.format(thing, holder.name): state.with_item_at(thing, holder.location)
+                for thing in state.items_at(HAND)
+            }
+    results |= {f"examine {name}": state for name in visible}
+    return MappingProxyType(dict(sorted(results.items())))
 
 
-def next_step(state: State) -> str:
-    """The first command of a shortest way to win, from any state that is neither won nor lost."""
-    place = state.place("stale food")
-    if place == HAND:
-        room, here = "kitchen", "insert stale food into fridge" if "kitchen" in state.open else "open fridge"
-    elif place == "kitchen fridge":
-        room, here = "kitchen", "close fridge"
-    elif place in ROOMS:
-        room, here = place, "take stale food"
+def next_step(state: HouseState) -> str:
+    """The first command of a shortest solution, from any state that is neither won nor lost."""
+    location = state.location_of("stale food")
+    if location == HAND:
+        room, command = (
+            "kitchen",
+            "insert stale food into fridge" if "kitchen" in state.open_rooms else "open fridge",
+        )
+    elif location == "kitchen fridge":
+        room, command = "kitchen", "close fridge"
+    elif location in ROOMS:
+        room, command = location, "take stale food"
     else:
-        holder = next(holder for holder in HOLDERS if holder.place == place)
-        shut = holder.opens and holder.room not in state.open
-        room, here = holder.room, f"open {holder.name}" if shut else f"take stale food from {holder.name}"
-    return here if state.room == room else f"go {route(state.room, room)[0]}"
+        holder = next(holder for holder in CONTAINERS if holder.location == location)
+        is_closed = holder.can_open and holder.room not in state.open_rooms
+        room, command = (
+            holder.room,
+            f"open {holder.name}" if is_closed else f"take stale food from {holder.name}",
+        )
+    return command if state.room == room else f"go {shortest_route(state.room, room)[0]}"

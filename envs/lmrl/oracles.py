@@ -1,4 +1,4 @@
-"""Oracles: whoever answers questions about something hidden. Scripted ones live with their worlds; here is the one that asks a model."""
+"""Oracles, which answer questions about a hidden target: the protocol, and language models."""
 
 import atexit
 import json
@@ -11,20 +11,20 @@ from typing import Any, Protocol, runtime_checkable
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 
-Ask = Callable[[str], str]  # what a language model makes of a prompt
-LARGEST = 2**20  # bytes of an answer that are read
+CompletionFunction = Callable[[str], str]  # prompt -> completion
+MAX_RESPONSE_BYTES = 2**20
 
 
 @runtime_checkable
 class Oracle(Protocol):
-    """`answer` is a function of its arguments: asked again, it says the same."""
+    """Answers questions; the answer depends on the arguments alone."""
 
     def answer(self, hidden: str, question: str) -> str: ...
 
 
 @cache
 def _http() -> tuple[Any, Any]:
-    """The HTTP library, which workers that ask nobody need not have, and the one client of this process."""
+    """The HTTP library, imported only where it is used, and the one client of this process."""
     import httpx2
 
     client = httpx2.Client()
@@ -32,17 +32,22 @@ def _http() -> tuple[Any, Any]:
     return httpx2, client
 
 
-class _Hiccup(Exception):
-    """What another try may mend."""
+class _TransientError(Exception):
+    """A failure that is retried."""
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """Asks a server with OpenAI's chat completions, greedily: this project's capture endpoint, vLLM, or any other.
+class ChatEndpoint:
+    """A greedy client of a server with OpenAI's chat completions, such as vLLM or this library's
+    capture endpoint.
 
-    A lost connection, 429, 5xx and an answer that is no completion are tried again, `retries` times, each wait twice the last; then
-    EnvironmentFailure. DeadlineExceeded where `timeout` seconds, tries and waits included, were not enough. Any other refusal is a
-    UserError.
+    A lost connection, 429, 5xx and a malformed completion are retried `retries` times with
+    exponential backoff.
+
+    Raises:
+        EnvironmentFailure: all tries failed, or the response is too long.
+        DeadlineExceeded: `timeout` seconds, retries and waits included, were not enough.
+        UserError: the server refused the request, or the URL or API key is wrong.
     """
 
     url: str  # requests go to {url}/chat/completions: "http://127.0.0.1:8000/v1"
@@ -57,11 +62,13 @@ class Endpoint:
         end, delay, problem = time.monotonic() + self.timeout, self.backoff, ""
         for _ in range(self.retries + 1):
             try:
-                return self._try(prompt, end)
-            except _Hiccup as error:
+                return self._request(prompt, end)
+            except _TransientError as error:
                 problem = str(error)
             if time.monotonic() + delay > end:
-                raise DeadlineExceeded(f"{self.url} had no answer within {self.timeout:g} s, at last: {problem}")
+                raise DeadlineExceeded(
+                    f"{self.url} had no answer within {self.timeout:g} s, at last: {problem}"
+                )
             time.sleep(delay)
             delay *= 2
         raise EnvironmentFailure(f"{self.url} failed {self.retries + 1} times, at last: {problem}")
@@ -71,10 +78,13 @@ class Endpoint:
             return {}
         key = os.environ.get(self.api_key_variable, "")
         if not key:
-            raise UserError(f"the environment variable {self.api_key_variable} should hold the API key of {self.url}: set it")
+            raise UserError(
+                f"the environment variable {self.api_key_variable} should hold the API key of "
+                f"{self.url}: set it"
+            )
         return {"Authorization": f"Bearer {key}"}
 
-    def _try(self, prompt: str, end: float) -> str:
+    def _request(self, prompt: str, deadline: float) -> str:
         httpx2, client = _http()
         clean = prompt.encode("utf-8", "replace").decode()
         body = {
@@ -83,76 +93,101 @@ class Endpoint:
             "temperature": 0,
             "max_tokens": self.max_tokens,
         }
-        target, read = f"{self.url}/chat/completions", b""
+        target, content_bytes = f"{self.url}/chat/completions", b""
         try:
-            with client.stream("POST", target, json=body, headers=self._headers(), timeout=max(end - time.monotonic(), 0.001)) as reply:
+            with client.stream(
+                "POST",
+                target,
+                json=body,
+                headers=self._headers(),
+                timeout=max(deadline - time.monotonic(), 0.001),
+            ) as reply:
                 for piece in reply.iter_bytes():
-                    read += piece
-                    if len(read) > LARGEST:
-                        raise EnvironmentFailure(f"{self.url} answered more than {LARGEST:,} bytes", "flood")
-                    if time.monotonic() > end:
+                    content_bytes += piece
+                    if len(content_bytes) > MAX_RESPONSE_BYTES:
+                        raise EnvironmentFailure(
+                            f"{self.url} answered more than {MAX_RESPONSE_BYTES:,} bytes", "flood"
+                        )
+                    if time.monotonic() > deadline:
                         raise DeadlineExceeded(f"{self.url} was not done within {self.timeout:g} s")
                 status = reply.status_code
         except httpx2.RequestError as error:
-            if time.monotonic() > end:
-                raise DeadlineExceeded(f"{self.url} did not answer within {self.timeout:g} s") from error
-            raise _Hiccup(str(error) or type(error).__name__) from None
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"{self.url} did not answer within {self.timeout:g} s"
+                ) from error
+            raise _TransientError(str(error) or type(error).__name__) from None
         except (httpx2.InvalidURL, ValueError) as error:
             raise UserError(f"{self.url!r} is no address of a server: {error}") from error
-        said = read[:300].decode(errors="replace")
+        excerpt = content_bytes[:300].decode(errors="replace")
         if status == 429 or status >= 500:
-            raise _Hiccup(f"it answered {status}: {said}")
+            raise _TransientError(f"it answered {status}: {excerpt}")
         if status != 200:
-            raise UserError(f"{self.url} refuses a request with {status}: {said}")
+            raise UserError(f"{self.url} refuses a request with {status}: {excerpt}")
         try:
-            content = json.loads(read)["choices"][0]["message"]["content"]
+            content = json.loads(content_bytes)["choices"][0]["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-            raise _Hiccup(f"its answer is no completion: {said}") from None
+            raise _TransientError(f"its answer is no completion: {excerpt}") from None
         if not isinstance(content, str):
-            raise _Hiccup(f"its answer has no text: {said}")
+            raise _TransientError(f"its answer has no text: {excerpt}")
         return content
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A language model as an oracle: `prompt(hidden, question)` is asked, and `read(hidden, reply)` is the answer."""
+class LLMOracle:
+    """A language model as an oracle, with the format of its prompts and replies."""
 
-    ask: Ask
-    prompt: Callable[[str, str], str]
-    read: Callable[[str, str], str]
+    complete: CompletionFunction
+    make_prompt: Callable[[str, str], str]
+    parse_reply: Callable[[str, str], str]
 
     def answer(self, hidden: str, question: str) -> str:
-        return self.read(hidden, self.ask(self.prompt(hidden, question)))
+        return self.parse_reply(hidden, self.complete(self.make_prompt(hidden, question)))
 
 
-def endpoint(options: Any) -> Endpoint:
-    """The endpoint that plain data describe, such as {"url": ..., "model": ...}. Raises UserError where they do not."""
+def make_endpoint(options: Any) -> ChatEndpoint:
+    """The endpoint that plain data describe, such as {"url": ..., "model": ...}.
+
+    Raises:
+        UserError: the data describe none.
+    """
     if not isinstance(options, Mapping):
-        raise UserError(f"an oracle is named, or is an endpoint such as {{'url': ..., 'model': ...}}, not {options!r}")
+        raise UserError(
+            f"an oracle is named, or is an endpoint such as {{'url': ..., 'model': ...}}, not "
+            f"{options!r}"
+        )
     try:
-        return Endpoint(**options)
+        return ChatEndpoint(**options)
     except TypeError as error:
         raise UserError(f"an endpoint does not take {dict(options)}: {error}") from error
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How far two oracles agree: the share of equal answers, and Cohen's kappa, which takes off what chance would give."""
+class OracleAgreement:
+    """Agreement of two oracles: the fraction of equal answers, and Cohen's kappa."""
 
     count: int
-    share: float
+    equal_fraction: float
     kappa: float
 
 
-def agreement(one: Oracle, other: Oracle, questions: Iterable[tuple[str, str]]) -> Agreement:
-    """What two oracles say to the same (hidden, question) pairs.
+def measure_agreement(
+    first: Oracle, second: Oracle, questions: Iterable[tuple[str, str]]
+) -> OracleAgreement:
+    """Agreement on the same (hidden, question) pairs.
 
-    kappa = (share - chance) / (1 - chance), chance = sum over answers of the product of both frequencies; 1 where chance is 1.
+    kappa = (fraction - chance) / (1 - chance), with chance the sum over answers of the product of
+    both frequencies; 1 where chance is 1.
     """
-    pairs = [(one.answer(*asked), other.answer(*asked)) for asked in questions]
+    pairs = [(first.answer(*question), second.answer(*question)) for question in questions]
     if not pairs:
         raise UserError("agreement needs at least one question")
-    ones, others = zip(*pairs)
-    share = sum(a == b for a, b in pairs) / len(pairs)
-    chance = sum(ones.count(a) * others.count(a) for a in set(ones)) / len(pairs) ** 2
-    return Agreement(len(pairs), share, 1.0 if chance == 1 else (share - chance) / (1 - chance))
+    first_answers, second_answers = zip(*pairs)
+    fraction = sum(a == b for a, b in pairs) / len(pairs)
+    chance = (
+        sum(first_answers.count(a) * second_answers.count(a) for a in set(first_answers))
+        / len(pairs) ** 2
+    )
+    return OracleAgreement(
+        len(pairs), fraction, 1.0 if chance == 1 else (fraction - chance) / (1 - chance)
+    )

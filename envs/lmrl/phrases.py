@@ -1,4 +1,4 @@
-"""Reading free text in linear time: words, their stems, and the longest known phrase at a place."""
+"""Reading free text in linear time: words, stems, and the longest known phrase at a position."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,13 +6,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
-LONGEST = 1000  # letters of a text that are read; nobody understands a longer question
-# A word is a run without white space and ASCII punctuation, so that letters and signs of any script make words.
-WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+(?:'[a-z]+)?")
-NUMBERS = MappingProxyType({"1": "one", "2": "two", "3": "three", "4": "four"})
-# What no rule finds: the stem of an irregular form, and words that are to stay apart ("clothes" from "cloth").
-IRREGULAR: Mapping[str, str] = MappingProxyType(
+Meaning = TypeVar("Meaning")
+MAX_TEXT_LENGTH = 1000  # characters of a text that are read; a longer question is not parsed
+# A word is a run without white space and ASCII punctuation, in any script.
+WORD_PATTERN = re.compile(r"[^\s!-/:-@\[-`{-~]+(?:'[a-z]+)?")
+NUMBER_WORDS = MappingProxyType({"1": "one", "2": "two", "3": "three", "4": "four"})
+# Irregular forms, and words that must not share a stem ("clothes" and "cloth").
+IRREGULAR_STEMS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("clothes", "clothing", "garments"), "garment"),
         **dict.fromkeys(("made", "making"), "mak"),
@@ -26,23 +26,39 @@ IRREGULAR: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("people", "persons", "human", "humans", "someone", "somebody"), "person"),
         **dict.fromkeys(("children", "kids", "kid"), "child"),
         **dict.fromkeys(("their", "our", "my", "his", "her"), "your"),
-        "women": "woman", "men": "man", "feet": "foot", "teeth": "tooth", "found": "find", "kept": "keep", "played": "play",
-        "slept": "sleep", "sat": "sit", "taken": "tak", "took": "tak", "held": "hold", "built": "build",
+        "women": "woman",
+        "men": "man",
+        "feet": "foot",
+        "teeth": "tooth",
+        "found": "find",
+        "kept": "keep",
+        "played": "play",
+        "slept": "sleep",
+        "sat": "sit",
+        "taken": "tak",
+        "took": "tak",
+        "held": "hold",
+        "built": "build",
     }
-)  # fmt: skip
+)
 
 
-def words(text: str) -> list[str]:
-    """The words in lower case, numbers up to four spelled out."""
-    found = WORD.findall(text.lower().replace("’", "'"))
-    return [NUMBERS.get(word, word) for word in found]
+def spell_out(text: str) -> str:
+    """A space between all characters: "slate" -> "s l a t e", "Qh5+" -> "Q h 5 +"."""
+    return " ".join(text)
+
+
+def split_words(text: str) -> list[str]:
+    """The words in lower case; the numbers 1 to 4 as words."""
+    words = WORD_PATTERN.findall(text.lower().replace("’", "'"))
+    return [NUMBER_WORDS.get(word, word) for word in words]
 
 
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
-    """A crude stem, the same for the forms of a regular word: "uses", "used" and "using" give "us"."""
-    if word in IRREGULAR:
-        return IRREGULAR[word]
+    """A crude stem, equal for the forms of a regular word: "uses", "used" and "using" give "us"."""
+    if word in IRREGULAR_STEMS:
+        return IRREGULAR_STEMS[word]
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "zes", "ches", "shes")):
@@ -50,40 +66,44 @@ def stem(word: str) -> str:
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
     if word.endswith("ing") and len(word) > 4:
-        word = _undoubled(word[:-3])
+        word = _strip_double_letter(word[:-3])
     elif word.endswith("ed") and len(word) > 3:
-        word = _undoubled(word[:-2])
+        word = _strip_double_letter(word[:-2])
     return word[:-1] if word.endswith("e") and len(word) > 2 else word
 
 
-def _undoubled(word: str) -> str:
+def _strip_double_letter(word: str) -> str:
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz" else word
 
 
-class Phrases(Generic[T]):
-    """Known phrases, each with what it means; the longest that begins at a place is found."""
+class PhraseMatcher(Generic[Meaning]):
+    """Known phrases with their meanings; the longest one that begins at a position matches."""
 
-    def __init__(self, meanings: Iterable[tuple[Sequence[str], T]]) -> None:
-        self._meanings: dict[tuple[str, ...], T] = {tuple(phrase): meaning for phrase, meaning in meanings}
+    def __init__(self, meanings: Iterable[tuple[Sequence[str], Meaning]]) -> None:
+        self._meanings: dict[tuple[str, ...], Meaning] = {
+            tuple(phrase): meaning for phrase, meaning in meanings
+        }
         lengths: dict[str, set[int]] = {}
         for phrase in self._meanings:
             lengths.setdefault(phrase[0], set()).add(len(phrase))
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+        self._lengths = {
+            first: sorted(phrase_lengths, reverse=True) for first, phrase_lengths in lengths.items()
+        }
 
-    def at(self, place: int, tokens: Sequence[str]) -> tuple[int, T] | None:
-        """How many tokens the longest phrase at `place` has, and its meaning; None where no phrase begins."""
-        for length in self._lengths.get(tokens[place], ()) if place < len(tokens) else ():
-            meaning = self._meanings.get(tuple(tokens[place : place + length]))
+    def longest_match(self, position: int, tokens: Sequence[str]) -> tuple[int, Meaning] | None:
+        """(number of tokens, meaning) of the longest phrase at `position`, or None."""
+        for length in self._lengths.get(tokens[position], ()) if position < len(tokens) else ():
+            meaning = self._meanings.get(tuple(tokens[position : position + length]))
             if meaning is not None:
                 return length, meaning
         return None
 
-    def within(self, tokens: Sequence[str]) -> list[T]:
-        """The meanings of all phrases in the tokens, longest first at each place, none overlapping."""
-        found, place = [], 0
-        while place < len(tokens):
-            here = self.at(place, tokens)
-            if here is not None:
-                found.append(here[1])
-            place += here[0] if here else 1
-        return found
+    def all_matches(self, tokens: Sequence[str]) -> list[Meaning]:
+        """The meanings of non-overlapping phrases from left to right, longest match first."""
+        matched, position = [], 0
+        while position < len(tokens):
+            match = self.longest_match(position, tokens)
+            if match is not None:
+                matched.append(match[1])
+            position += match[0] if match else 1
+        return matched

@@ -1,1 +1,1 @@
-"""Agent programs that play these worlds through the `openai` client and know nothing of training (docs/capture.md)."""
+"""Agent programs that act through the `openai` client and know nothing of training."""

@@ -1,1 +1,1 @@
-"""A small prover of propositional logic, its theorems, and players and a planner that know it."""
+"""A small prover of propositional logic: theorems, scripted policies and a planner."""

@@ -1,6 +1,7 @@
-"""Propositional formulas as texts: one canonical text each, read by `parts` and made by `join`.
+"""Propositional formulas as canonical texts: `decompose` reads them, `compose` makes them.
 
-Atoms are letters; `&` and, `+` or, `>` implies, `=` is equivalent to. Only `>` chains, to the right: a>b>c is a>(b>c).
+Atoms are letters; `&` and, `+` or, `>` implies, `=` is equivalent to. Only `>` chains, to the
+right: a>b>c is a>(b>c).
 """
 
 import functools
@@ -8,28 +9,32 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 ATOMS = "abcdefghjkmnoptu"
-LONGEST = 200  # letters of a text that is read
+MAX_FORMULA_LENGTH = 200  # characters that are parsed
 
 
 @functools.lru_cache(65536)
-def parts(formula: str) -> tuple[str, str, str]:
-    """(connective, left, right) of a canonical text; ("", atom, "") of an atom."""
+def decompose(formula: str) -> tuple[str, str, str]:
+    """(connective, left, right) of a canonical formula; ("", atom, "") of an atom."""
     if len(formula) == 1:
         return "", formula, ""
     depth = 0
     for i, letter in enumerate(formula):
         depth += (letter == "(") - (letter == ")")
         if depth == 0 and letter in "&+>=":
-            return letter, _bare(formula[:i]), _bare(formula[i + 1 :])
+            return letter, _strip_brackets(formula[:i]), _strip_brackets(formula[i + 1 :])
     raise ValueError(f"{formula!r} is no formula")
 
 
-def _bare(text: str) -> str:
-    return text[1:-1] if text.startswith("(") and _closes(text) == len(text) - 1 else text
+def _strip_brackets(text: str) -> str:
+    return (
+        text[1:-1]
+        if text.startswith("(") and _closing_bracket_index(text) == len(text) - 1
+        else text
+    )
 
 
-def _closes(text: str) -> int:
-    """Where the bracket closes that opens at the start; -1: nowhere."""
+def _closing_bracket_index(text: str) -> int:
+    """Index of the bracket that closes the first one; -1 where none does."""
     depth = 0
     for i, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -38,68 +43,84 @@ def _closes(text: str) -> int:
     return -1
 
 
-def join(connective: str, left: str, right: str) -> str:
-    """The text of a compound formula."""
-    chained = connective == ">" and parts(right)[0] == ">"
-    return _unit(left) + connective + (right if chained else _unit(right))
+def compose(connective: str, left: str, right: str) -> str:
+    """The canonical text of a compound formula."""
+    chained = connective == ">" and decompose(right)[0] == ">"
+    return _add_brackets(left) + connective + (right if chained else _add_brackets(right))
 
 
-def _unit(formula: str) -> str:
+def _add_brackets(formula: str) -> str:
     return formula if len(formula) == 1 else f"({formula})"
 
 
-def canonical(text: str) -> str:
-    """The canonical text of what somebody typed. Raises ValueError where it is no formula."""
+def canonical_formula(text: str) -> str:
+    """The canonical text of a formula.
+
+    Raises:
+        ValueError: the text is no formula.
+    """
     text = text.strip()
-    if len(text) > LONGEST:
-        raise ValueError(f"a formula has at most {LONGEST} letters, not {len(text)}")
-    found, rest = _read(text)
-    if rest:
-        raise ValueError(f"{rest!r} is left over in {text!r}: brackets say what belongs together")
-    return found
+    if len(text) > MAX_FORMULA_LENGTH:
+        raise ValueError(f"a formula has at most {MAX_FORMULA_LENGTH} letters, not {len(text)}")
+    formula, remainder = _parse(text)
+    if remainder:
+        raise ValueError(
+            f"{remainder!r} is left over in {text!r}: brackets say what belongs together"
+        )
+    return formula
 
 
-def _read(text: str) -> tuple[str, str]:
-    """The formula that a text begins with, and the rest."""
-    left, rest = _read_unit(text)
-    if not rest or rest[0] not in "&+>=":
-        return left, rest
-    connective = rest[0]
-    right, rest = _read(rest[1:]) if connective == ">" else _read_unit(rest[1:])
-    return join(connective, left, right), rest
+def _parse(text: str) -> tuple[str, str]:
+    """The formula that a text begins with, and the remaining text."""
+    left, remainder = _parse_unit(text)
+    if not remainder or remainder[0] not in "&+>=":
+        return left, remainder
+    connective = remainder[0]
+    right, remainder = _parse(remainder[1:]) if connective == ">" else _parse_unit(remainder[1:])
+    return compose(connective, left, right), remainder
 
 
-def _read_unit(text: str) -> tuple[str, str]:
+def _parse_unit(text: str) -> tuple[str, str]:
     if text.startswith("("):
-        inner, rest = _read(text[1:])
-        if not rest.startswith(")"):
+        inner, remainder = _parse(text[1:])
+        if not remainder.startswith(")"):
             raise ValueError(f"a bracket is not closed in {text!r}")
-        return inner, rest[1:]
+        return inner, remainder[1:]
     if not text or text[0] not in ATOMS:
         raise ValueError(f"a letter of {ATOMS} or a bracket must come where {text[:10]!r} does")
     return text[0], text[1:]
 
 
-def replaced(formula: str, old: str, new: str) -> str:
-    """The formula with every part that is `old` replaced by `new`."""
+def substitute(formula: str, old: str, new: str) -> str:
+    """The formula with every subformula `old` replaced by `new`."""
     if formula == old:
         return new
-    connective, left, right = parts(formula)
-    return join(connective, replaced(left, old, new), replaced(right, old, new)) if connective else formula
+    connective, left, right = decompose(formula)
+    return (
+        compose(connective, substitute(left, old, new), substitute(right, old, new))
+        if connective
+        else formula
+    )
 
 
-def holds(formula: str, world: Mapping[str, bool]) -> bool:
-    """Whether the formula is true where its atoms are as `world` says."""
-    connective, left, right = parts(formula)
+def is_true(formula: str, assignment: Mapping[str, bool]) -> bool:
+    """Whether the formula is true under a truth assignment."""
+    connective, left, right = decompose(formula)
     if not connective:
-        return world[left]
-    a, b = holds(left, world), holds(right, world)
+        return assignment[left]
+    a, b = is_true(left, assignment), is_true(right, assignment)
     return {"&": a and b, "+": a or b, ">": not a or b, "=": a == b}[connective]
 
 
-def follows(hypotheses: Iterable[str], goal: str) -> bool:
-    """Whether the goal is true wherever the hypotheses are, by its truth table."""
-    given = list(hypotheses)
-    atoms = sorted({letter for text in (*given, goal) for letter in text if letter in ATOMS})
-    worlds = (dict(zip(atoms, values)) for values in itertools.product((False, True), repeat=len(atoms)))
-    return all(holds(goal, world) for world in worlds if all(holds(text, world) for text in given))
+def is_entailed(hypotheses: Iterable[str], goal: str) -> bool:
+    """Whether the hypotheses entail the goal, by truth table."""
+    premises = list(hypotheses)
+    atoms = sorted({letter for text in (*premises, goal) for letter in text if letter in ATOMS})
+    assignments = (
+        dict(zip(atoms, values)) for values in itertools.product((False, True), repeat=len(atoms))
+    )
+    return all(
+        is_true(goal, assignment)
+        for assignment in assignments
+        if all(is_true(text, assignment) for text in premises)
+    )

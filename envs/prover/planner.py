@@ -1,35 +1,50 @@
-"""`Forward`: a scripted planner that claims what follows in one step from what is given."""
+"""`ForwardPlanner`: a scripted planner that proposes one-step consequences of what is known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl_jax.envs.prover.formulas import parts
-from agentrl_jax.envs.prover.sequents import stated
+from agentrl_jax.envs.prover.formulas import decompose
+from agentrl_jax.envs.prover.sequents import parse_sequent
 
 
 @dataclass
-class Forward:
-    """Claims that a hypothesis gives from other hypotheses alone: b of a and a>b, a and b of a&b, either side of a=b from the other.
+class ForwardPlanner:
+    """Proposes what follows from one hypothesis given the others.
 
-    Each plan starts from what was proven before, so plans go further and further; what has failed is not claimed again.
+    From a and a>b it proposes b, from a&b both a and b, from a=b either side given the other. Each
+    plan starts from what was proven before, so plans reach further and further; failed claims are
+    not proposed again.
     """
 
-    async def plan(self, theorem: str, proven: Sequence[str], failed: Sequence[str], runtime: Any = None, key: Any = ()) -> list[str]:
-        """Raises ValueError where the theorem is none."""
-        given = [*stated(theorem).hypotheses, *proven]
-        claims = dict.fromkeys(claim for hypothesis in given for claim in _following(hypothesis, given))
-        return [claim for claim in claims if claim not in given and claim not in failed]
+    async def plan(
+        self,
+        theorem: str,
+        proven_claims: Sequence[str],
+        failed_claims: Sequence[str],
+        runtime: Any = None,
+        key: Any = (),
+    ) -> list[str]:
+        """The claims to prove next.
+
+        Raises:
+            ValueError: the theorem cannot be parsed.
+        """
+        known = [*parse_sequent(theorem).hypotheses, *proven_claims]
+        claims = dict.fromkeys(
+            claim for hypothesis in known for claim in _consequences(hypothesis, known)
+        )
+        return [claim for claim in claims if claim not in known and claim not in failed_claims]
 
 
-def _following(hypothesis: str, given: Sequence[str]) -> list[str]:
-    connective, left, right = parts(hypothesis)
+def _consequences(hypothesis: str, known: Sequence[str]) -> list[str]:
+    connective, left, right = decompose(hypothesis)
     if connective == "&":
         return [left, right]
     if connective == "=":
-        return [other for one, other in ((left, right), (right, left)) if one in given]
-    while connective == ">" and left in given:
-        connective, left, right = parts(hypothesis := right)
-        if connective != ">" or left not in given:
+        return [other for side, other in ((left, right), (right, left)) if side in known]
+    while connective == ">" and left in known:
+        connective, left, right = decompose(hypothesis := right)
+        if connective != ">" or left not in known:
             return [hypothesis]
     return []

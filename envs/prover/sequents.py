@@ -1,6 +1,7 @@
-"""Goals and tactics: what is to be shown from which hypotheses, and the steps that the prover accepts.
+"""Sequents and tactics of the prover.
 
-A tactic replaces the first goal by goals from which it follows; nothing is left of a proof that is done. The first goal is shown last.
+A tactic replaces the first goal by goals from which it follows; a finished proof has no goals left.
+The first goal is printed last.
 
     a,a>b|-b&a s   --s->   a,a2>b|-a;b   --2->   a1,a>b|-a;a   --1->   a1,a>b|-a   --1->   (proved)
 """
@@ -8,128 +9,159 @@ A tactic replaces the first goal by goals from which it follows; nothing is left
 import functools
 from dataclasses import dataclass
 
-from agentrl_jax.envs.prover.formulas import canonical, join, parts, replaced
+from agentrl_jax.envs.prover.formulas import canonical_formula, compose, decompose, substitute
 
-NAMES = "123456789ABC"  # of hypotheses
-MOST = len(NAMES)
-_NAMELESS = str.maketrans("", "", NAMES)
-TACTICS = ("i", "s", "l", "r", *NAMES)
+HYPOTHESIS_NAMES = "123456789ABC"
+MAX_HYPOTHESES = len(HYPOTHESIS_NAMES)
+_NAME_REMOVAL_TABLE = str.maketrans("", "", HYPOTHESIS_NAMES)
+TACTICS = ("i", "s", "l", "r", *HYPOTHESIS_NAMES)
 
 
-class Refused(Exception):
-    """A tactic that does not apply; the message says why."""
+class TacticError(Exception):
+    """The tactic does not apply; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Sequent:
-    """What is to be shown, and from what."""
+    """A goal and the hypotheses to show it from."""
 
     hypotheses: tuple[str, ...]
     goal: str
 
 
-State = tuple[Sequent, ...]  # all of them are to be shown, the first one first
+ProofState = tuple[Sequent, ...]  # the open goals, in the order in which to show them
 
 
-def shown(state: State) -> str:
-    """The goals as text, the first one last and ";" between them; hypotheses are not said again where they are those of the goal before.
+def state_text(state: ProofState) -> str:
+    """The goals as text, the first one last, separated by ";".
 
-    What applies to the first goal is named: hypotheses bear their names after what they begin with, other tactics are at the end.
+    Hypotheses are left out where they are those of the goal before. The applicable tactics of the
+    first goal are marked: the names of hypotheses inside them, the other tactics at the end.
     """
-    said, before, names = [], None, applicable(state[0]) if state else ()
+    parts, previous, names = [], None, applicable_tactics(state[0]) if state else ()
     for sequent in reversed(state):
         named = names if sequent.hypotheses == state[0].hypotheses else ()
-        given = ",".join(_named(text, name) if name in named else text for name, text in zip(NAMES, sequent.hypotheses))
-        said.append(sequent.goal if sequent.hypotheses == before else f"{given}|-{sequent.goal}")
-        before = sequent.hypotheses
-    others = "".join(name for name in names if name not in NAMES)
-    return ";".join(said) + (f" {others}" if others else "")
+        hypotheses = ",".join(
+            _annotated_hypothesis(text, name) if name in named else text
+            for name, text in zip(HYPOTHESIS_NAMES, sequent.hypotheses)
+        )
+        parts.append(
+            sequent.goal if sequent.hypotheses == previous else f"{hypotheses}|-{sequent.goal}"
+        )
+        previous = sequent.hypotheses
+    other_tactics = "".join(name for name in names if name not in HYPOTHESIS_NAMES)
+    return ";".join(parts) + (f" {other_tactics}" if other_tactics else "")
 
 
-def _named(hypothesis: str, name: str) -> str:
-    """a>b -> a2>b: beside the premise, where it tells whether to go that way."""
-    connective, left, right = parts(hypothesis)
-    before = len(join(connective, left, right)) - len(join(connective, "a", right)) + 1 if connective else len(left)
+def _annotated_hypothesis(hypothesis: str, name: str) -> str:
+    """a>b -> a2>b: the name stands next to the premise."""
+    connective, left, right = decompose(hypothesis)
+    before = (
+        len(compose(connective, left, right)) - len(compose(connective, "a", right)) + 1
+        if connective
+        else len(left)
+    )
     return hypothesis[:before] + name + hypothesis[before:]
 
 
-def applicable(sequent: Sequent) -> tuple[str, ...]:
-    """The tactics that apply."""
-    return tuple(tactic for tactic in TACTICS if _applies(sequent, tactic))
+def applicable_tactics(sequent: Sequent) -> tuple[str, ...]:
+    """The tactics that apply to a sequent."""
+    return tuple(tactic for tactic in TACTICS if _is_applicable(sequent, tactic))
 
 
-def _applies(sequent: Sequent, tactic: str) -> bool:
+def _is_applicable(sequent: Sequent, tactic: str) -> bool:
     try:
-        applied(sequent, tactic)
-    except Refused:
+        apply_tactic(sequent, tactic)
+    except TacticError:
         return False
     return True
 
 
-def stated(text: str) -> Sequent:
-    """A sequent as somebody typed it, with names or without: "a>b,a|-b". Raises ValueError where it is none."""
-    given, turnstile, goal = text.strip().rstrip("islr ").partition("|-")
+def parse_sequent(text: str) -> Sequent:
+    """A sequent from text, with or without the marks of tactics: "a>b,a|-b".
+
+    Raises:
+        ValueError: the text is no sequent.
+    """
+    premises, turnstile, goal = text.strip().rstrip("islr ").partition("|-")
     if not turnstile:
         raise ValueError(f"a theorem is written a>b,a|-b, not {text[:50]!r}")
-    hypotheses = tuple(map(canonical, given.translate(_NAMELESS).split(","))) if given.strip() else ()
-    if len(hypotheses) > MOST:
-        raise ValueError(f"a theorem has at most {MOST} hypotheses, not {len(hypotheses)}")
-    return Sequent(hypotheses, canonical(goal))
+    hypotheses = (
+        tuple(map(canonical_formula, premises.translate(_NAME_REMOVAL_TABLE).split(",")))
+        if premises.strip()
+        else ()
+    )
+    if len(hypotheses) > MAX_HYPOTHESES:
+        raise ValueError(
+            f"a theorem has at most {MAX_HYPOTHESES} hypotheses, not {len(hypotheses)}"
+        )
+    return Sequent(hypotheses, canonical_formula(goal))
 
 
-def with_hypotheses(sequent: Sequent, *more: str) -> Sequent:
-    """More to start from, without what is there already."""
-    new = tuple(text for text in dict.fromkeys(more) if text not in sequent.hypotheses)
+def add_hypotheses(sequent: Sequent, *hypotheses: str) -> Sequent:
+    """The sequent with further hypotheses, without duplicates."""
+    new = tuple(text for text in dict.fromkeys(hypotheses) if text not in sequent.hypotheses)
     return Sequent((*sequent.hypotheses, *new), sequent.goal)
 
 
 @functools.lru_cache(65536)
-def applied(sequent: Sequent, tactic: str) -> State:
-    """The goals from which the sequent follows by a tactic: none where that proves it. Raises Refused."""
-    connective, left, right = parts(sequent.goal)
+def apply_tactic(sequent: Sequent, tactic: str) -> ProofState:
+    """The goals from which the sequent follows by a tactic; none where it proves the sequent.
+
+    Raises:
+        TacticError: the tactic does not apply.
+    """
+    connective, left, right = decompose(sequent.goal)
     if tactic not in TACTICS:
-        raise Refused(f"tactics are {' '.join(TACTICS)}")
-    if tactic in NAMES:
-        goals = _used(sequent, NAMES.index(tactic))
+        raise TacticError(f"tactics are {' '.join(TACTICS)}")
+    if tactic in HYPOTHESIS_NAMES:
+        goals = _apply_hypothesis(sequent, HYPOTHESIS_NAMES.index(tactic))
     elif tactic == "i" and connective == ">":
-        goals = (with_hypotheses(Sequent(sequent.hypotheses, right), left),)
+        goals = (add_hypotheses(Sequent(sequent.hypotheses, right), left),)
     elif tactic == "s" and connective in ("&", "="):
-        pair = (left, right) if connective == "&" else (join(">", left, right), join(">", right, left))
+        pair = (
+            (left, right)
+            if connective == "&"
+            else (compose(">", left, right), compose(">", right, left))
+        )
         goals = tuple(Sequent(sequent.hypotheses, goal) for goal in pair)
     elif tactic in "lr" and connective == "+":
         goals = (Sequent(sequent.hypotheses, left if tactic == "l" else right),)
     else:
-        wanted = {"i": "a>b", "s": "a&b or a=b", "l": "a+b", "r": "a+b"}[tactic]
-        raise Refused(f"{tactic} needs a goal like {wanted}")
-    if any(len(goal.hypotheses) > MOST for goal in goals):
-        raise Refused(f"no room for more than {MOST} hypotheses")
+        goal_form = {"i": "a>b", "s": "a&b or a=b", "l": "a+b", "r": "a+b"}[tactic]
+        raise TacticError(f"{tactic} needs a goal like {goal_form}")
+    if any(len(goal.hypotheses) > MAX_HYPOTHESES for goal in goals):
+        raise TacticError(f"no room for more than {MAX_HYPOTHESES} hypotheses")
     return goals
 
 
-def _used(sequent: Sequent, place: int) -> State:
-    """What is left to show after a hypothesis is used: it closes the goal, is applied to it, rewrites it, or is taken apart."""
-    given, goal = sequent.hypotheses, sequent.goal
-    if place >= len(given):
-        raise Refused(f"there is no hypothesis {NAMES[place]}")
-    hypothesis = given[place]
+def _apply_hypothesis(sequent: Sequent, index: int) -> ProofState:
+    """The goals after using a hypothesis.
+
+    It closes the goal, is applied to it, rewrites it, or is taken apart.
+    """
+    hypotheses, goal = sequent.hypotheses, sequent.goal
+    if index >= len(hypotheses):
+        raise TacticError(f"there is no hypothesis {HYPOTHESIS_NAMES[index]}")
+    hypothesis = hypotheses[index]
     if hypothesis == goal:
         return ()
-    connective, left, right = parts(hypothesis)
-    others = Sequent((*given[:place], *given[place + 1 :]), goal)
+    connective, left, right = decompose(hypothesis)
+    remaining = Sequent((*hypotheses[:index], *hypotheses[index + 1 :]), goal)
     if connective == "&":
-        return (with_hypotheses(others, left, right),)
+        return (add_hypotheses(remaining, left, right),)
     if connective == "+":
-        return with_hypotheses(others, left), with_hypotheses(others, right)
+        return add_hypotheses(remaining, left), add_hypotheses(remaining, right)
     if connective == "=":
-        new = replaced(goal, left, right)
-        new = replaced(goal, right, left) if new == goal else new
+        new = substitute(goal, left, right)
+        new = substitute(goal, right, left) if new == goal else new
         if new == goal:
-            raise Refused(f"neither {left} nor {right} is in the goal")
-        return (Sequent(given, new),)
+            raise TacticError(f"neither {left} nor {right} is in the goal")
+        return (Sequent(hypotheses, new),)
     premises = []
     while connective == ">":
         premises.append(left)
         if right == goal:
-            return tuple(Sequent(given, premise) for premise in premises)
-        connective, left, right = parts(right)
-    raise Refused(f"{hypothesis} does not show the goal")
+            return tuple(Sequent(hypotheses, premise) for premise in premises)
+        connective, left, right = decompose(right)
+    raise TacticError(f"{hypothesis} does not show the goal")

@@ -1,137 +1,170 @@
-"""Theorems drawn at random, each with a shortest proof of a given length, and the search that finds such proofs."""
+"""Random theorems with a shortest proof of a given length, and the search for shortest proofs."""
 
 import functools
 from collections.abc import Iterator
 
 import numpy as np
 
-from agentrl_jax.envs.prover.formulas import ATOMS, join
-from agentrl_jax.envs.prover.sequents import MOST, TACTICS, Refused, Sequent, State, applied, shown
+from agentrl_jax.envs.prover.formulas import ATOMS, compose
+from agentrl_jax.envs.prover.sequents import (
+    MAX_HYPOTHESES,
+    TACTICS,
+    ProofState,
+    Sequent,
+    TacticError,
+    apply_tactic,
+    state_text,
+)
 
-DEEPEST = 8  # tactics of the longest shortest proof that can be asked for
-GIVEN = MOST - 1  # hypotheses at most: some room is left for those that a proof adds
-MISLEADING = 5  # at most
-STRAYS = 6  # of the letters: the last ones are never to be shown, which a policy can learn and search cannot know
+MAX_DEPTH = 8  # largest length of a shortest proof
+MAX_GIVEN_HYPOTHESES = MAX_HYPOTHESES - 1  # a proof may add one
+MAX_MISLEADING = 5
+# The last letters never have to be shown, which a policy can learn and a search does not know.
+NUM_STRAY_ATOMS = 6
 
 
-class Shortest:
-    """Shortest proofs by iterative deepening; what was found and what failed is remembered."""
+class ShortestProofSearch:
+    """Shortest proofs by iterative deepening, with memory of proofs and failures."""
 
     def __init__(self) -> None:
-        self._found: dict[Sequent, tuple[str, ...]] = {}
-        self._failed: dict[Sequent, int] = {}  # no proof of so many tactics
+        self._proofs: dict[Sequent, tuple[str, ...]] = {}
+        self._failed_lengths: dict[Sequent, int] = {}  # no proof of this length
 
-    def __call__(self, sequent: Sequent, longest: int) -> tuple[str, ...] | None:
-        """A shortest proof of at most so many tactics, or None where there is none."""
-        if sequent in self._found:
-            return self._found[sequent] if len(self._found[sequent]) <= longest else None
-        for length in range(self._failed.get(sequent, 0) + 1, longest + 1):
+    def __call__(self, sequent: Sequent, max_length: int) -> tuple[str, ...] | None:
+        """A shortest proof of at most `max_length` tactics, or None."""
+        if sequent in self._proofs:
+            return self._proofs[sequent] if len(self._proofs[sequent]) <= max_length else None
+        for length in range(self._failed_lengths.get(sequent, 0) + 1, max_length + 1):
             for tactic in TACTICS:
-                proof = self._first(sequent, tactic, length)
+                proof = self._proof_starting_with(sequent, tactic, length)
                 if proof is not None:
-                    self._found[sequent] = proof
+                    self._proofs[sequent] = proof
                     return proof
-            self._failed[sequent] = length
+            self._failed_lengths[sequent] = length
         return None
 
-    def _first(self, sequent: Sequent, tactic: str, length: int) -> tuple[str, ...] | None:
+    def _proof_starting_with(
+        self, sequent: Sequent, tactic: str, length: int
+    ) -> tuple[str, ...] | None:
         """A proof of at most `length` tactics that begins with this one."""
         try:
-            goals = applied(sequent, tactic)
-        except Refused:
+            goals = apply_tactic(sequent, tactic)
+        except TacticError:
             return None
         proof: tuple[str, ...] = (tactic,)
         for i, goal in enumerate(goals):
-            rest = self(goal, length - len(proof) - (len(goals) - 1 - i))
-            if rest is None:
+            subproof = self(goal, length - len(proof) - (len(goals) - 1 - i))
+            if subproof is None:
                 return None
-            proof += rest
+            proof += subproof
         return proof
 
 
 @functools.lru_cache(4096)
-def theorem(seed: int, depth: int, misleading: int, longest: int) -> Sequent:
-    """A theorem whose shortest proof has exactly `depth` tactics and shows no state of more than `longest` letters."""
+def sample_theorem(seed: int, depth: int, misleading: int, max_state_length: int) -> Sequent:
+    """A theorem whose shortest proof has exactly `depth` tactics.
+
+    No state of that proof has more than `max_state_length` characters.
+    """
     rng = np.random.default_rng([seed, depth])
     while True:
-        found = _sketch(rng, depth, misleading)
-        proof = found and Shortest()(found, depth)
-        if found and proof and len(proof) == depth and all(len(text) <= longest for text in _states(found, proof)):
-            return found
+        theorem = _sample_sketch(rng, depth, misleading)
+        proof = theorem and ShortestProofSearch()(theorem, depth)
+        if (
+            theorem
+            and proof
+            and len(proof) == depth
+            and all(len(text) <= max_state_length for text in _state_texts(theorem, proof))
+        ):
+            return theorem
 
 
-def _states(sequent: Sequent, proof: tuple[str, ...]) -> Iterator[str]:
-    """What is shown on the way."""
-    state: State = (sequent,)
+def _state_texts(sequent: Sequent, proof: tuple[str, ...]) -> Iterator[str]:
+    """The texts of the states along a proof."""
+    state: ProofState = (sequent,)
     for tactic in proof:
-        yield shown(state)
-        state = (*applied(state[0], tactic), *state[1:])
+        yield state_text(state)
+        state = (*apply_tactic(state[0], tactic), *state[1:])
 
 
-def _sketch(rng: np.random.Generator, depth: int, misleading: int) -> Sequent | None:
-    """Hypotheses and a goal that about `depth` tactics prove, and hypotheses that lead nowhere; None where letters run out."""
-    sketch = _Sketch(rng)
+def _sample_sketch(rng: np.random.Generator, depth: int, misleading: int) -> Sequent | None:
+    """A goal that about `depth` tactics prove, with misleading hypotheses.
+
+    None where there are not enough letters or too many hypotheses.
+    """
+    sketch = _TheoremSketch(rng)
     try:
-        goal = sketch.compound(depth)
+        goal = sketch.add_goal(depth)
         for _ in range(misleading):
-            sketch.mislead()
+            sketch.add_misleading_hypothesis()
     except StopIteration:
         return None
-    given = list(dict.fromkeys(sketch.given))
-    if len(given) > GIVEN:
+    hypotheses = list(dict.fromkeys(sketch.hypotheses))
+    if len(hypotheses) > MAX_GIVEN_HYPOTHESES:
         return None
-    return Sequent(tuple(given[i] for i in rng.permutation(len(given))), goal)
+    return Sequent(tuple(hypotheses[i] for i in rng.permutation(len(hypotheses))), goal)
 
 
-class _Sketch:
+class _TheoremSketch:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
-        self._fresh, self._stray = (iter(rng.permutation(list(letters)).tolist()) for letters in (ATOMS[:-STRAYS], ATOMS[-STRAYS:]))
-        self._shown: list[str] = []  # atoms that are to be shown on the way, but for those that something misleading leads to
-        self.given: list[str] = []
+        self._fresh_atoms, self._stray_atoms = (
+            iter(rng.permutation(list(letters)).tolist())
+            for letters in (ATOMS[:-NUM_STRAY_ATOMS], ATOMS[-NUM_STRAY_ATOMS:])
+        )
+        # Atoms that a proof must show and that no misleading hypothesis implies yet.
+        self._goal_atoms: list[str] = []
+        self.hypotheses: list[str] = []
 
-    def compound(self, budget: int) -> str:
-        """A goal with a connective, or a plain one."""
+    def add_goal(self, budget: int) -> str:
+        """A goal, with or without a connective."""
         kind = self._rng.integers(5)
         if kind == 0 and budget >= 2:
-            goal, other = self.atom(budget - 1), next(self._stray)
-            return join("+", goal, other) if self._rng.integers(2) else join("+", other, goal)
+            goal, other = self.add_atom(budget - 1), next(self._stray_atoms)
+            return compose("+", goal, other) if self._rng.integers(2) else compose("+", other, goal)
         if kind == 1 and budget >= 3:
             first = int(self._rng.integers(1, budget - 1))
-            return join("&", self.atom(first), self.atom(budget - 1 - first))
+            return compose("&", self.add_atom(first), self.add_atom(budget - 1 - first))
         if kind == 2 and budget >= 3:
-            goal = self.atom(budget - 1)
-            facts = [text for text in self.given if len(text) == 1 and text != goal]
+            goal = self.add_atom(budget - 1)
+            facts = [text for text in self.hypotheses if len(text) == 1 and text != goal]
             if facts:
-                self.given.remove(facts[0])
-                return join(">", facts[0], goal)
+                self.hypotheses.remove(facts[0])
+                return compose(">", facts[0], goal)
             return goal
-        return self.atom(budget)
+        return self.add_atom(budget)
 
-    def atom(self, budget: int) -> str:
-        """An atom, with what shows it in so many tactics among the given."""
-        goal = next(self._fresh)
-        self._shown.append(goal)
+    def add_atom(self, budget: int) -> str:
+        """An atom, and hypotheses that show it in about `budget` tactics."""
+        goal = next(self._fresh_atoms)
+        self._goal_atoms.append(goal)
         kind = self._rng.integers(6)
         if budget == 1:
-            self.given.append(goal)
+            self.hypotheses.append(goal)
         elif budget == 2 and kind < 2:
-            self.given.append(join("&", goal, next(self._fresh)))
+            self.hypotheses.append(compose("&", goal, next(self._fresh_atoms)))
         elif budget == 5 and kind < 1:
-            cases = next(self._fresh), next(self._fresh)
-            self.given += [join("+", *cases), *(join(">", case, goal) for case in cases)]
+            cases = next(self._fresh_atoms), next(self._fresh_atoms)
+            self.hypotheses += [compose("+", *cases), *(compose(">", case, goal) for case in cases)]
         elif budget >= 3 and kind < 3:
             first = int(self._rng.integers(1, budget - 1))
-            self.given.append(join(">", self.atom(first), join(">", self.atom(budget - 1 - first), goal)))
+            self.hypotheses.append(
+                compose(
+                    ">", self.add_atom(first), compose(">", self.add_atom(budget - 1 - first), goal)
+                )
+            )
         elif kind < 5:
-            self.given.append(join(">", self.atom(budget - 1), goal))
+            self.hypotheses.append(compose(">", self.add_atom(budget - 1), goal))
         else:
-            self.given.append(join("=", goal, self.atom(budget - 1)))
+            self.hypotheses.append(compose("=", goal, self.add_atom(budget - 1)))
         return goal
 
-    def mislead(self) -> None:
-        """A way that comes from nowhere to what is to be shown, or to where another such way starts."""
-        start, end = next(self._stray), self._shown.pop(int(self._rng.integers(len(self._shown))))
-        if not self._shown or not self._rng.integers(4):
-            self._shown.append(start)  # others may lead there
-        self.given.append(join(">", start, end))
+    def add_misleading_hypothesis(self) -> None:
+        """A hypothesis from an atom that nothing shows to a goal atom, or to another such atom."""
+        start, end = (
+            next(self._stray_atoms),
+            self._goal_atoms.pop(int(self._rng.integers(len(self._goal_atoms)))),
+        )
+        if not self._goal_atoms or not self._rng.integers(4):
+            self._goal_atoms.append(start)  # another one may imply it
+        self.hypotheses.append(compose(">", start, end))

@@ -1,4 +1,4 @@
-"""WebShop's reward (Yao et al., arXiv 2207.01206): how much of what was asked for a purchase is."""
+"""WebShop's reward (arXiv 2207.01206): how well a purchase meets an instruction."""
 
 import re
 from collections.abc import Mapping
@@ -7,78 +7,105 @@ from functools import lru_cache
 
 from agentrl_jax.envs.shop.catalogue import Product
 
-ALIKE = 85  # two texts whose ratio is higher are taken for the same
-EXACT = frozenset({"size"})  # options that must be the same to the letter
+MATCH_THRESHOLD = 85  # two texts with a higher ratio match
+EXACT_MATCH_OPTIONS = frozenset({"size"})  # options that must be equal
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A product that somebody has in mind, and what of it was asked for."""
+class ShoppingGoal:
+    """A target product and the constraints that the instruction states."""
 
     product: Product
     attributes: tuple[str, ...]
     options: Mapping[str, str]
-    most: float  # dollars
+    max_price: float  # dollars
     instruction: str
 
 
-def _common(one: str, other: str) -> int:
-    """The length of the longest common subsequence."""
-    row = [0] * (len(other) + 1)
-    for letter in one:
-        before = 0
-        for place, against in enumerate(other, 1):
-            before, row[place] = row[place], before + 1 if letter == against else max(row[place], row[place - 1])
+def _common_subsequence_length(first: str, second: str) -> int:
+    """Length of the longest common subsequence."""
+    row = [0] * (len(second) + 1)
+    for letter in first:
+        diagonal = 0
+        for column, other_letter in enumerate(second, 1):
+            diagonal, row[column] = (
+                row[column],
+                diagonal + 1 if letter == other_letter else max(row[column], row[column - 1]),
+            )
     return row[-1]
 
 
-def _ratio(one: str, other: str) -> float:
-    return 200 * _common(one, other) / (len(one) + len(other))
+def _similarity_ratio(first: str, second: str) -> float:
+    return 200 * _common_subsequence_length(first, second) / (len(first) + len(second))
 
 
 @lru_cache(maxsize=2**14)
-def token_set_ratio(one: str, other: str) -> int:
-    """How alike two texts are, 0 to 100, by their sets of words: 100 where one holds all words of the other.
+def token_set_ratio(first: str, second: str) -> int:
+    """Similarity of two texts by their sets of words, 0 to 100.
 
-    With the shared words s and all words of each text a and b, sorted and s first, it is the largest ratio of (a, b), (s, a) and (s, b),
-    where ratio(x, y) = 200 |longest common subsequence| / (|x| + |y|).
+    It is 100 where one holds all words of the other. With s the shared words and a, b all words of
+    each text (s first, both sorted), it is the largest ratio of (a, b), (s, a) and (s, b), where
+    ratio(x, y) = 200 |longest common subsequence| / (|x| + |y|).
     """
-    words, others = (set(re.findall(r"\w+", text.lower())) for text in (one, other))
-    if not words or not others:
+    words, other_words = (set(re.findall(r"\w+", text.lower())) for text in (first, second))
+    if not words or not other_words:
         return 0
-    shared = sorted(words & others)
-    if shared and (words <= others or others <= words):
+    shared = sorted(words & other_words)
+    if shared and (words <= other_words or other_words <= words):
         return 100
-    s, a, b = (" ".join([*shared, *sorted(rest)]) for rest in ((), words - others, others - words))
-    return round(max(_ratio(a, b), _ratio(s, a), _ratio(s, b)))
+    s, a, b = (
+        " ".join([*shared, *sorted(extra)])
+        for extra in ((), words - other_words, other_words - words)
+    )
+    return round(max(_similarity_ratio(a, b), _similarity_ratio(s, a), _similarity_ratio(s, b)))
 
 
-def matched_attributes(bought: Product, goal: Goal) -> int:
-    """The attributes asked for that the product has, or that its texts name."""
+def count_matched_attributes(product: Product, goal: ShoppingGoal) -> int:
+    """Attributes of the goal that the product has or that its text names."""
     return sum(
-        any(token_set_ratio(has, wanted) > ALIKE for has in bought.attributes) or wanted in bought.text for wanted in goal.attributes
+        any(
+            token_set_ratio(product_attribute, attribute) > MATCH_THRESHOLD
+            for product_attribute in product.attributes
+        )
+        or attribute in product.text
+        for attribute in goal.attributes
     )
 
 
-def matched_options(chosen: Mapping[str, str], goal: Goal) -> int:
-    """The chosen options that are alike one asked for."""
-    wanted = tuple(goal.options.values())
+def count_matched_options(chosen_options: Mapping[str, str], goal: ShoppingGoal) -> int:
+    """Chosen options that match an option of the goal."""
+    goal_values = tuple(goal.options.values())
     return sum(
-        value in wanted if name in EXACT else any(token_set_ratio(value, other) > ALIKE for other in wanted)
-        for name, value in chosen.items()
+        value in goal_values
+        if name in EXACT_MATCH_OPTIONS
+        else any(token_set_ratio(value, goal_value) > MATCH_THRESHOLD for goal_value in goal_values)
+        for name, value in chosen_options.items()
     )
 
 
-def kind_factor(bought: Product, goal: Goal) -> float:
-    """1 where what was bought is of the right kind, .5 or .1 where it is hardly, 0 where no noun of the title is shared."""
-    overlap = len(bought.nouns & goal.product.nouns) / len(goal.product.nouns)
-    near = bought.query == goal.product.query or len(set(bought.category) & set(goal.product.category)) >= 2 or overlap > 0.2
+def kind_factor(product: Product, goal: ShoppingGoal) -> float:
+    """1 for a product of the right kind, 0.5 or 0.1 for a distant one, 0 with no noun in common."""
+    overlap = len(product.nouns & goal.product.nouns) / len(goal.product.nouns)
+    near = (
+        product.query == goal.product.query
+        or len(set(product.category) & set(goal.product.category)) >= 2
+        or overlap > 0.2
+    )
     if overlap < 0.1:
         return 0.0 if overlap == 0 else 0.1
     return 1.0 if near else 0.5
 
 
-def reward(bought: Product, chosen: Mapping[str, str], goal: Goal) -> float:
-    """kind x (matched attributes + matched options + [price at most the limit]) / (attributes + options + 1)."""
-    matched = matched_attributes(bought, goal) + matched_options(chosen, goal) + (bought.price <= goal.most)
-    return kind_factor(bought, goal) * matched / (len(goal.attributes) + len(goal.options) + 1)
+def purchase_reward(
+    product: Product, chosen_options: Mapping[str, str], goal: ShoppingGoal
+) -> float:
+    """The reward of a purchase, in [0, 1].
+
+    kind x (matched attributes + matched options + [price <= limit]) / (attributes + options + 1)
+    """
+    matched = (
+        count_matched_attributes(product, goal)
+        + count_matched_options(chosen_options, goal)
+        + (product.price <= goal.max_price)
+    )
+    return kind_factor(product, goal) * matched / (len(goal.attributes) + len(goal.options) + 1)

@@ -1,4 +1,4 @@
-"""`Page`: where a customer is in the shop, what can be clicked there, and how it reads."""
+"""`Page` and `Storefront`: the pages of the shop, their links and their text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,99 +11,138 @@ DETAILS = ("Description", "Features", "Reviews")
 
 @dataclass(frozen=True)
 class Page:
-    """The search page (nothing found yet), a page of results, a product's page, or one of its details."""
+    """The search page (`results` is None), a result page, a product page or a detail page."""
 
-    found: tuple[int, ...] | None = None  # numbers of products
-    number: int = 1  # of the page of results
+    results: tuple[int, ...] | None = None  # indices of products
+    results_page: int = 1  # of the results, from 1
     product: int | None = None
-    chosen: tuple[tuple[str, str], ...] = ()  # option and value
+    chosen_options: tuple[tuple[str, str], ...] = ()  # (option, value)
     detail: str = ""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A text of a page."""
+class PageElement:
+    """A piece of text on a page."""
 
     text: str
-    button: bool = True
-    chosen: bool = False
+    is_button: bool = True
+    is_chosen: bool = False
 
 
 @dataclass(frozen=True)
-class Store:
-    """Products, and how many of them are on a page of results."""
+class Storefront:
+    """The products of a shop and the layout of its result pages."""
 
     products: Sequence[Product]
     per_page: int
     first_page_only: bool
 
-    def shown(self, page: Page) -> tuple[int, ...]:
-        """The products on a page of results."""
-        return (page.found or ())[(page.number - 1) * self.per_page : page.number * self.per_page]
+    def page_products(self, page: Page) -> tuple[int, ...]:
+        """Indices of the products on a result page."""
+        return (page.results or ())[
+            (page.results_page - 1) * self.per_page : page.results_page * self.per_page
+        ]
 
     def links(self, page: Page) -> dict[str, Page]:
-        """Where each click leads, but for the purchase, in the order of the page."""
-        if page.found is None:
+        """The page behind every link, in the order of the page; the purchase is no link."""
+        if page.results is None:
             return {}
         links = {BACK: Page()}
         if page.detail:
             return links | {PREVIOUS: replace(page, detail="")}
         if page.product is not None:
-            links[PREVIOUS] = replace(page, product=None, chosen=())
+            links[PREVIOUS] = replace(page, product=None, chosen_options=())
             for name, values in self.products[page.product].options.items():
-                rest = tuple(pair for pair in page.chosen if pair[0] != name)
-                links |= {value: replace(page, chosen=(*rest, (name, value))) for value in values}
+                other_options = tuple(pair for pair in page.chosen_options if pair[0] != name)
+                links |= {
+                    value: replace(page, chosen_options=(*other_options, (name, value)))
+                    for value in values
+                }
             return links | {detail: replace(page, detail=detail) for detail in DETAILS}
-        if page.number * self.per_page < len(page.found) and not self.first_page_only:
-            links[NEXT] = replace(page, number=page.number + 1)
-        if page.number > 1:
-            links[PREVIOUS] = replace(page, number=page.number - 1)
-        return links | {self.products[number].asin: replace(page, product=number) for number in self.shown(page)}
+        if page.results_page * self.per_page < len(page.results) and not self.first_page_only:
+            links[NEXT] = replace(page, results_page=page.results_page + 1)
+        if page.results_page > 1:
+            links[PREVIOUS] = replace(page, results_page=page.results_page - 1)
+        return links | {
+            self.products[number].asin: replace(page, product=number)
+            for number in self.page_products(page)
+        }
 
     def clickable(self, page: Page) -> tuple[str, ...]:
-        """All that can be clicked."""
-        return (*self.links(page), *((BUY,) if self.sells(page) else ()))
+        """The labels of all links and buttons."""
+        return (*self.links(page), *((BUY,) if self.can_buy(page) else ()))
 
-    def sells(self, page: Page) -> bool:
-        """The purchase is possible."""
+    def can_buy(self, page: Page) -> bool:
+        """Whether the page has the button that buys."""
         return page.product is not None and not page.detail
 
-    def lines(self, page: Page) -> list[list[Piece]]:
-        """What a page shows below the instruction."""
-        if page.found is None:
-            return [[Piece("Search")]]
-        links, told = self.links(page), lambda text: [Piece(text, button=False)]
-        top = [[Piece(name)] for name in (BACK, PREVIOUS) if name in links]
+    def lines(self, page: Page) -> list[list[PageElement]]:
+        """The elements of a page below the instruction, by lines."""
+        if page.results is None:
+            return [[PageElement("Search")]]
+        links, plain = self.links(page), lambda text: [PageElement(text, is_button=False)]
+        top = [[PageElement(name)] for name in (BACK, PREVIOUS) if name in links]
         if page.product is None:
-            heads = [[Piece(BACK)], told(f"Page {page.number} (Total results: {len(page.found)})")]
-            heads += [[Piece(name)] for name in (NEXT, PREVIOUS) if name in links]
-            rows = [self.products[number] for number in self.shown(page)]
-            return heads + [line for row in rows for line in ([Piece(row.asin)], told(row.title), told(_price(row)))]
+            heads = [
+                [PageElement(BACK)],
+                plain(f"Page {page.results_page} (Total results: {len(page.results)})"),
+            ]
+            heads += [[PageElement(name)] for name in (NEXT, PREVIOUS) if name in links]
+            rows = [self.products[number] for number in self.page_products(page)]
+            return heads + [
+                line
+                for row in rows
+                for line in ([PageElement(row.asin)], plain(row.title), plain(_price_text(row)))
+            ]
         product = self.products[page.product]
         if page.detail:
-            return [*top, *map(told, _detail(product, page.detail))]
+            return [*top, *map(plain, _detail_lines(product, page.detail))]
         options = [
-            [Piece(name, button=False), *(Piece(value, chosen=(name, value) in page.chosen) for value in values)]
+            [
+                PageElement(name, is_button=False),
+                *(
+                    PageElement(value, is_chosen=(name, value) in page.chosen_options)
+                    for value in values
+                ),
+            ]
             for name, values in product.options.items()
         ]
-        heads = [told(product.title), told(f"Price: {_price(product)}"), told("Rating: N.A.")]
-        return [*top, *options, *heads, *([Piece(name)] for name in (*DETAILS, BUY))]
+        heads = [
+            plain(product.title),
+            plain(f"Price: {_price_text(product)}"),
+            plain("Rating: N.A."),
+        ]
+        return [*top, *options, *heads, *([PageElement(name)] for name in (*DETAILS, BUY))]
 
 
-def _price(product: Product) -> str:
+def _price_text(product: Product) -> str:
     return f"${product.price:.2f}"
 
 
-def _detail(product: Product, detail: str) -> Sequence[str]:
-    return {"Description": (product.description,), "Features": product.features}.get(detail, ("There are no reviews yet.",))
+def _detail_lines(product: Product, detail: str) -> Sequence[str]:
+    return {"Description": (product.description,), "Features": product.features}.get(
+        detail, ("There are no reviews yet.",)
+    )
 
 
-def bracketed(lines: Sequence[Sequence[Piece]]) -> str:
-    """ArCHer's form, a line for each part: "[Back to Search]", "color [red][[blue]]"; what is chosen has two brackets."""
-    marks: Mapping[tuple[bool, bool], str] = {(False, False): "{} ", (True, False): "[{}]", (True, True): "[[{}]]"}
-    return "\n".join("".join(marks[piece.button, piece.chosen].format(piece.text) for piece in line).rstrip() for line in lines)
+def render_bracketed(lines: Sequence[Sequence[PageElement]]) -> str:
+    """ArCHer's format, one line per element: "[Back to Search]", "color [red][[blue]]".
+
+    A chosen option has two brackets.
+    """
+    marks: Mapping[tuple[bool, bool], str] = {
+        (False, False): "{} ",
+        (True, False): "[{}]",
+        (True, True): "[[{}]]",
+    }
+    return "\n".join(
+        "".join(
+            marks[piece.is_button, piece.is_chosen].format(piece.text) for piece in line
+        ).rstrip()
+        for line in lines
+    )
 
 
-def separated(lines: Sequence[Sequence[Piece]]) -> str:
-    """WebShop's text form: all pieces in a row with [SEP] between them."""
+def render_separated(lines: Sequence[Sequence[PageElement]]) -> str:
+    """WebShop's text format: all elements in one line, separated by [SEP]."""
     return " [SEP] ".join(piece.text for line in lines for piece in line)

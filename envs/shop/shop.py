@@ -1,4 +1,7 @@
-"""`Shop`: find what a customer asked for, choose its options and buy it (WebShop, arXiv 2207.01206; ArCHer, arXiv 2402.19446)."""
+"""`Shop`: buy a product that an instruction asks for (WebShop, arXiv 2207.01206).
+
+The default form is ArCHer's (arXiv 2402.19446).
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,69 +10,100 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentrl_jax.environment import Environment, Messages, Player
-from agentrl_jax.envs.players import Mixed
-from agentrl_jax.envs.probes.probe import flag, whole
-from agentrl_jax.envs.rewindable import Rewindable
+from agentrl_jax.environment import Messages, ScriptedPolicy
+from agentrl_jax.envs.forkable import Forkable
+from agentrl_jax.envs.options import checked_bool, checked_int
+from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.shop.catalogue import Product, catalogue
-from agentrl_jax.envs.shop.goals import A_PRODUCT, goals
-from agentrl_jax.envs.shop.matching import Goal, reward
-from agentrl_jax.envs.shop.pages import BACK, BUY, NEXT, PREVIOUS, Page, Piece, Store, bracketed, separated
-from agentrl_jax.envs.shop.search import index, words_of
+from agentrl_jax.envs.shop.goals import GOALS_PER_PRODUCT, goals
+from agentrl_jax.envs.shop.matching import ShoppingGoal, purchase_reward
+from agentrl_jax.envs.shop.pages import (
+    BACK,
+    BUY,
+    NEXT,
+    PREVIOUS,
+    Page,
+    PageElement,
+    Storefront,
+    render_bracketed,
+    render_separated,
+)
+from agentrl_jax.envs.shop.search import product_index, tokenize
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
 
 FORMS = ("archer", "webshop")
-ACTION = re.compile(r"(search|click|think)\[(.*)\]")
+ACTION_PATTERN = re.compile(r"(search|click|think)\[(.*)\]")
 
 
-def _random(env: Environment, rng: np.random.Generator) -> str:
-    """Searches for one to three words of the instruction, and then clicks uniformly on anything."""
-    assert isinstance(env, Shop)
+def _random_action(env: "Shop", rng: np.random.Generator) -> str:
+    """Searches for one to three words of the instruction, then clicks on a uniform element."""
     labels = env.store.clickable(env.page)
     if not labels:
-        words = words_of(env.goal.instruction)
-        return f"search[{' '.join(words[i] for i in rng.integers(len(words), size=rng.integers(1, 4)))}]"
+        words = tokenize(env.goal.instruction)
+        indices = rng.integers(len(words), size=rng.integers(1, 4))
+        return f"search[{' '.join(words[i] for i in indices)}]"
     return f"click[{labels[rng.integers(len(labels))]}]"
 
 
-def _expert(env: Environment, rng: np.random.Generator) -> str:
-    """Knows the product that the customer has in mind: searches for its title, opens it, chooses what was asked for and buys it."""
-    assert isinstance(env, Shop)
+def _expert_action(env: "Shop", rng: np.random.Generator) -> str:
+    """Searches for the target's title, opens it, chooses the options and buys it.
+
+    It reads the target product, which the agent does not see.
+    """
     page, goal, links = env.page, env.goal, env.store.links(env.page)
-    if page.found is None:
+    if page.results is None:
         return f"search[{goal.product.title}]"
     if page.product is None:
-        wanted = [env.products[number].asin == goal.product.asin for number in page.found[(page.number - 1) * env.store.per_page :]]
-        ahead = NEXT if any(wanted) and NEXT in links else BACK
+        is_target = [
+            env.products[number].asin == goal.product.asin
+            for number in page.results[(page.results_page - 1) * env.store.per_page :]
+        ]
+        ahead = NEXT if any(is_target) and NEXT in links else BACK
         return f"click[{goal.product.asin if goal.product.asin in links else ahead}]"
     if env.products[page.product].asin != goal.product.asin:
         return f"click[{BACK}]"
     if page.detail:
         return f"click[{PREVIOUS}]"
-    missing = [value for name, value in goal.options.items() if (name, value) not in page.chosen]
+    missing = [
+        value for name, value in goal.options.items() if (name, value) not in page.chosen_options
+    ]
     return f"click[{missing[0] if missing else BUY}]"
 
 
-class Shop(Rewindable):
-    """WebShop's actions and reward over a catalogue of our own: "search[red canvas sneaker]", "click[B0T1C2K3S4]", "click[Buy Now]".
+class Shop(Forkable):
+    """WebShop's actions and reward over a generated catalogue.
 
-    A search finds 50 products at most. A product has options, to be chosen by clicks on their values, and pages of details. The purchase
-    ends the episode with WebShop's reward (`matching.reward`), 0 to 1, and a reward of 1 is success; nothing else earns anything. The
-    turn that makes `horizon` turns without a purchase truncates the episode.
+    Actions are "search[red canvas sneaker]", "click[B0T1C2K3S4]", "click[Buy Now]". A search
+    returns at most 50 products. A product page has options, chosen by clicks on their values, and
+    detail pages. The purchase ends the episode with WebShop's reward (`matching.purchase_reward`),
+    0 to 1; a reward of 1 is success. All other turns earn 0. `info["legal"]` is whether the action
+    was possible.
 
-    `form` "archer" is ArCHer's: a page is lines with its buttons in brackets, clicks must be spelled as the page does, only the search
-    page searches, "think[...]" is answered by "OK.", a choice by "You have clicked red.", and anything that is not possible by "Invalid
-    action!", at the cost of a turn. `form` "webshop" is the original's: every page with the instruction, its pieces joined by " [SEP] ",
-    small and large letters are the same, every page searches, and anything that is not possible shows the same page again.
+    Scripted policies: `random`, `expert` (reads the target) and `mixture` (the expert with
+    probability 0.8). Reset option: `goal`, the index of a goal.
 
-    `products` and `catalogue_seed` make the catalogue; there are two goals for each product, and an episode draws one from number
-    `goals_from` up to but without `goals_to`. `first_page_only` refuses "Next >", as ArCHer does.
-    `info["legal"]` says whether the action was possible. Reset option: `goal`, the number of one of all goals.
+    Args:
+        form: "archer" is ArCHer's: pages are lines with buttons in brackets, clicks are spelled as
+            on the page, only the search page searches, "think[...]" is answered by "OK.", a choice
+            by "You have clicked red.", and anything impossible by "Invalid action!". "webshop" is
+            the original's: every page shows the instruction, elements are joined by " [SEP] ", case
+            is ignored, every page searches, and anything impossible shows the same page again.
+        horizon: turns before truncation.
+        products: size of the catalogue.
+        catalogue_seed: seed of the catalogue.
+        goals_from: index of the first goal to sample; the catalogue has two goals per product.
+        goals_to: index after the last goal to sample; default: all.
+        per_page: products on a result page.
+        first_page_only: whether "Next >" is missing, as in ArCHer.
     """
 
-    players: ClassVar[Mapping[str, Player]] = MappingProxyType(
-        {"random": _random, "mixture": Mixed(_expert, _random, 0.8), "expert": _expert}
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
+        {
+            "random": _random_action,
+            "mixture": MixturePolicy(_expert_action, _random_action, 0.8),
+            "expert": _expert_action,
+        }
     )
     reward_bounds: tuple[float, float] = (0.0, 1.0)
 
@@ -88,92 +122,132 @@ class Shop(Rewindable):
         super().__init__(render_mode)
         if form not in FORMS:
             raise UserError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
-        self.form, self.horizon = form, whole("horizon", horizon, 1, 1000)
-        self.size = whole("products", products, 40, 20_000), whole("catalogue_seed", catalogue_seed, 0, 2**31)
-        every = A_PRODUCT * products
-        self.goals_from = whole("goals_from", goals_from, 0, every - 1)
-        self.goals_to = every if goals_to is None else whole("goals_to", goals_to, self.goals_from + 1, every)
-        self.per_page = whole("per_page", per_page, 1, 50)
-        self.first_page_only = flag("first_page_only", first_page_only)
-        self.rules = (
-            f"Buy what the instruction asks for within {horizon} turns: the right kind, attributes, options and price.\n"
-            "Write search[words] on the search page, and click[...] with the text of any button, such as click[< Prev], click[red],\n"
-            "click[Buy Now]. Choose the options before you buy; the more of what was asked for, the higher the score."
+        self.form, self.horizon = form, checked_int("horizon", horizon, 1, 1000)
+        self.catalogue_key = (
+            checked_int("products", products, 40, 20_000),
+            checked_int("catalogue_seed", catalogue_seed, 0, 2**31),
         )
-        self.number = 0
+        num_goals = GOALS_PER_PRODUCT * products
+        self.goals_from = checked_int("goals_from", goals_from, 0, num_goals - 1)
+        self.goals_to = (
+            num_goals
+            if goals_to is None
+            else checked_int("goals_to", goals_to, self.goals_from + 1, num_goals)
+        )
+        self.per_page = checked_int("per_page", per_page, 1, 50)
+        self.first_page_only = checked_bool("first_page_only", first_page_only)
+        self.rules = (
+            f"Buy what the instruction asks for within {horizon} turns: the right kind, "
+            "attributes, options and price.\n"
+            "Write search[words] on the search page, and click[...] with the text of any button, "
+            "such as click[< Prev], click[red],\n"
+            "click[Buy Now]. Choose the options before you buy; the more of what was asked for, "
+            "the higher the score."
+        )
+        self.goal_index = 0
         self.page = Page()
         self.turns = 0
 
-    # The catalogue is looked up, not held: a world is copied and sent often.
+    # The catalogue is cached outside: environments are copied and pickled often.
     @property
     def products(self) -> tuple[Product, ...]:
-        count, seed = self.size
+        count, seed = self.catalogue_key
         return catalogue(seed, count)
 
     @property
-    def goal(self) -> Goal:
-        """What the customer has in mind."""
-        count, seed = self.size
-        return goals(seed, count)[self.number]
+    def goal(self) -> ShoppingGoal:
+        """The goal of the episode."""
+        count, seed = self.catalogue_key
+        return goals(seed, count)[self.goal_index]
 
     @property
-    def store(self) -> Store:
-        return Store(self.products, self.per_page, self.first_page_only)
+    def store(self) -> Storefront:
+        return Storefront(self.products, self.per_page, self.first_page_only)
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         if unknown := options.keys() - {"goal"}:
             raise UserError(f"Shop has no reset option {sorted(unknown)}; it has: goal")
-        drawn = int(self.np_random.integers(self.goals_from, self.goals_to))
-        self.number = whole("goal", options.get("goal", drawn), 0, A_PRODUCT * self.size[0] - 1)
+        sampled = int(self.np_random.integers(self.goals_from, self.goals_to))
+        self.goal_index = checked_int(
+            "goal", options.get("goal", sampled), 0, GOALS_PER_PRODUCT * self.catalogue_key[0] - 1
+        )
         self._rewind()
-        return (user(self._shown() + "\n"),), {}
+        return (user(self._page_text() + "\n"),), {}
 
     def _rewind(self) -> None:
         self.page, self.turns = Page(), 0
 
-    def _shown(self) -> str:
-        """The page as it reads."""
-        lines, asked = self.store.lines(self.page), [[Piece("Instruction:", button=False)], [Piece(self.goal.instruction, button=False)]]
+    def _page_text(self) -> str:
+        """The current page as text."""
+        lines = self.store.lines(self.page)
+        instruction = [
+            [PageElement("Instruction:", is_button=False)],
+            [PageElement(self.goal.instruction, is_button=False)],
+        ]
         if self.form == "webshop":
-            return separated([*asked, *lines])
-        return bracketed([*asked, *lines] if self.page.found is None else lines)
+            return render_separated([*instruction, *lines])
+        return render_bracketed([*instruction, *lines] if self.page.results is None else lines)
 
-    def _after(self, verb: str, argument: str) -> Page | None:
-        """The page that an action leads to; None where it is not possible."""
+    def _next_page(self, verb: str, argument: str) -> Page | None:
+        """The page that an action leads to; None where it is impossible."""
         if verb == "search":
-            may = argument.strip() != "" and (self.form == "webshop" or self.page.found is None)
-            count, seed = self.size
-            return Page(index(seed, count).find(argument)) if may else None
+            is_allowed = argument.strip() != "" and (
+                self.form == "webshop" or self.page.results is None
+            )
+            count, seed = self.catalogue_key
+            return Page(product_index(seed, count).search(argument)) if is_allowed else None
         return self.store.links(self.page).get(argument) if verb == "click" else None
 
-    def _label(self, argument: str) -> str:
-        """The button that a click means: as it is spelled, or in WebShop's form however it is."""
+    def _clicked_label(self, argument: str) -> str:
+        """The label that a click refers to: exact, or without regard to case in WebShop's form."""
         if self.form == "archer":
             return argument
-        meant = argument.lower()
-        return next((label for label in self.store.clickable(self.page) if label.lower() == meant), argument)
+        lowered = argument.lower()
+        return next(
+            (label for label in self.store.clickable(self.page) if label.lower() == lowered),
+            argument,
+        )
 
-    def _answer(self, before: Page, after: Page | None, label: str, thought: bool) -> str:
+    def _observation_text(
+        self, page: Page, next_page: Page | None, label: str, is_thought: bool
+    ) -> str:
         if self.form == "webshop":
-            return self._shown()
-        if after is None:
-            return "OK." if thought else "Invalid action!"
-        chose = before.product is not None and (before.product, before.detail) == (after.product, after.detail)
-        return f"You have clicked {label}." if chose else self._shown()
+            return self._page_text()
+        if next_page is None:
+            return "OK." if is_thought else "Invalid action!"
+        is_option_click = page.product is not None and (page.product, page.detail) == (
+            next_page.product,
+            next_page.detail,
+        )
+        return f"You have clicked {label}." if is_option_click else self._page_text()
 
     def _step(self, text: str) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         self.turns += 1
-        said = ACTION.fullmatch(text.strip())
-        verb, argument = said.groups() if said else ("", "")
-        label = self._label(argument) if verb == "click" else argument
+        match = ACTION_PATTERN.fullmatch(text.strip())
+        verb, argument = match.groups() if match else ("", "")
+        label = self._clicked_label(argument) if verb == "click" else argument
         before = self.page
         if verb == "click" and label == BUY and before.product is not None and not before.detail:
-            score = reward(self.products[before.product], dict(before.chosen), self.goal)
-            return (user(f"Your score (min 0.0, max 1.0): {score}\n"),), score, True, False, {"legal": True, "success": score == 1}
-        after, thought = self._after(verb, label), verb == "think" and self.form == "archer"
+            score = purchase_reward(
+                self.products[before.product], dict(before.chosen_options), self.goal
+            )
+            return (
+                (user(f"Your score (min 0.0, max 1.0): {score}\n"),),
+                score,
+                True,
+                False,
+                {"legal": True, "success": score == 1},
+            )
+        after, thought = self._next_page(verb, label), verb == "think" and self.form == "archer"
         self.page = after or before
         info: dict[str, Any] = {"legal": after is not None or thought}
         cut = self.turns == self.horizon
         if cut:
             info["success"] = False
-        return (user(self._answer(before, after, label, thought) + "\n"),), 0.0, False, cut, info
+        return (
+            (user(self._observation_text(before, after, label, thought) + "\n"),),
+            0.0,
+            False,
+            cut,
+            info,
+        )

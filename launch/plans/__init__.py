@@ -1,1 +1,1 @@
-"""What `agentrl-plan` finds out."""
+"""Compiling and costing programs for `agentrl-plan`."""

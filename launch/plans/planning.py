@@ -1,4 +1,4 @@
-"""A whole plan: every program of a subject compiled, what a step takes, what does not fit."""
+"""`Plan`: the compiled programs of a `PlanSpec`, the cost of a step, and what does not fit."""
 
 import dataclasses
 import json
@@ -8,145 +8,226 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl_jax.chips import Chip, chip_of
+from agentrl_jax.compiler.hardware import ChipSpec, chip_spec
+from agentrl_jax.compiler.topology import slice_index, topology_mesh
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.plans.figures import Figures, build, figures
-from agentrl_jax.launch.plans.programs import Engine, held, update
-from agentrl_jax.launch.plans.subject import Subject
-from agentrl_jax.topology import described_mesh, slice_of
+from agentrl_jax.launch.plans.figures import ProgramCost, compile_program, program_cost
+from agentrl_jax.launch.plans.programs import EnginePrograms, bytes_per_device, update_programs
+from agentrl_jax.launch.plans.subject import PlanSpec
 
-UPDATE, SAMPLING = ("gradient", "optimizer"), ("publish", "prefill", "decode", "move")
+UPDATE_PROGRAMS, SAMPLING_PROGRAMS = (
+    ("gradient", "optimizer"),
+    ("publish", "prefill", "decode", "move"),
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Of a subject on its chips."""
+    """The programs of a spec on its chips."""
 
-    subject: Subject
-    chip: Chip
+    spec: PlanSpec
+    chip: ChipSpec
     chips: int
     slices: int
-    programs: dict[str, Figures]
+    programs: dict[str, ProgramCost]
 
     @property
     def fits(self) -> bool:
         return not any(x.missing for x in self.programs.values())
 
     def update_seconds(self, overlapped: bool = True) -> float:
-        """Of a step: its microbatches, and the optimizer. 0 where they are not planned, or do not compile."""
-        return sum(n * self._seconds(name, overlapped) for name, n in zip(UPDATE, (self.subject.microbatches, 1)))
+        """Seconds of a step: its microbatches and the optimizer; 0 where it was not compiled."""
+        return sum(
+            n * self._seconds(name, overlapped)
+            for name, n in zip(UPDATE_PROGRAMS, (self.spec.microbatches, 1))
+        )
 
     def _seconds(self, name: str, overlapped: bool) -> float:
-        found = self.programs.get(name)
-        return 0.0 if found is None else found.seconds if overlapped else found.seconds_apart
+        cost = self.programs.get(name)
+        if cost is None:
+            return 0.0
+        return cost.seconds if overlapped else cost.seconds_without_overlap
 
     def summary(self) -> dict[str, float]:
-        """Rates at the chip's peaks, where everything overlaps; `_apart`: where nothing does. MFU counts what the model itself takes."""
-        found: dict[str, float] = {}
-        gradient, decode, prefill = (self.programs.get(name) for name in ("gradient", "decode", "prefill"))
+        """Seconds, rates and MFU at peak rates where everything overlaps; `_apart`: nothing does.
+
+        MFU counts the operations that the model needs.
+        """
+        rates: dict[str, float] = {}
+        gradient, decode, prefill = (
+            self.programs.get(name) for name in ("gradient", "decode", "prefill")
+        )
         for suffix, overlapped in (("", True), ("_apart", False)):
             step = self.update_seconds(overlapped)
             if gradient and step and not gradient.failure:
-                n = self.subject.microbatches
-                found |= {
-                    f"update_seconds{suffix}": step, f"update_tokens_per_second{suffix}": n * gradient.tokens / step,
-                    f"update_mfu{suffix}": n * gradient.useful / step / self.chip.operations,
-                }  # fmt: skip
+                n = self.spec.microbatches
+                rates |= {
+                    f"update_seconds{suffix}": step,
+                    f"update_tokens_per_second{suffix}": n * gradient.tokens / step,
+                    f"update_mfu{suffix}": n * gradient.useful / step / self.chip.flops_per_second,
+                }
             for name, program in (("prefill", prefill), ("decode", decode)):
                 if program and not program.failure:
-                    took, engines = self._seconds(name, overlapped), self.chips // math.prod(program.mesh.values())
-                    found |= {
-                        f"{name}_seconds{suffix}": took, f"{name}_tokens_per_second{suffix}": engines * program.tokens / took,
-                        f"{name}_mfu{suffix}": program.useful / took / self.chip.operations,
-                    }  # fmt: skip
-        return found
+                    took, engines = (
+                        self._seconds(name, overlapped),
+                        self.chips // math.prod(program.mesh.values()),
+                    )
+                    rates |= {
+                        f"{name}_seconds{suffix}": took,
+                        f"{name}_tokens_per_second{suffix}": engines * program.tokens / took,
+                        f"{name}_mfu{suffix}": program.useful / took / self.chip.flops_per_second,
+                    }
+        return rates
 
-    def moved(self) -> dict[str, int]:
-        """Bytes that a chip sends in an update, by the axes of the mesh."""
-        found: dict[str, int] = {}
-        for name, n in zip(UPDATE, (self.subject.microbatches, 1)):
+    def sent_bytes(self) -> dict[str, int]:
+        """Bytes that a chip sends in an update, by mesh axes."""
+        sent: dict[str, int] = {}
+        for name, n in zip(UPDATE_PROGRAMS, (self.spec.microbatches, 1)):
             for x in self.programs[name].exchanges if name in self.programs else ():
-                found[x.axes] = found.get(x.axes, 0) + n * x.sent
-        return found
+                sent[x.axes] = sent.get(x.axes, 0) + n * x.sent
+        return sent
 
     def report(self) -> dict[str, Any]:
-        """As JSON."""
+        """The plan as JSON."""
         programs = {
-            name: dataclasses.asdict(x) | {"seconds": x.seconds, "seconds_apart": x.seconds_apart, "bound": x.bound}
+            name: dataclasses.asdict(x)
+            | {"seconds": x.seconds, "seconds_apart": x.seconds_without_overlap, "bound": x.bound}
             for name, x in self.programs.items()
         }
         return {
-            "command": command(self.subject), "chips": self.chips, "slices": self.slices, "available": int(self.chip.memory),
-            "fits": self.fits, "summary": self.summary(), "sent": self.moved(), "programs": programs,
-        }  # fmt: skip
+            "command": plan_command(self.spec),
+            "chips": self.chips,
+            "slices": self.slices,
+            "available": int(self.chip.memory_bytes),
+            "fits": self.fits,
+            "summary": self.summary(),
+            "sent": self.sent_bytes(),
+            "programs": programs,
+        }
 
 
-def command(subject: Subject) -> str:
-    """What to type for its plan."""
-    given = [(x.name, getattr(subject, x.name)) for x in dataclasses.fields(subject) if getattr(subject, x.name) != x.default]
-    return " ".join(["agentrl-plan", *(f"--{name}={_quoted(value)}" for name, value in sorted(given, key=lambda x: x[0] != "topology"))])
+def plan_command(spec: PlanSpec) -> str:
+    """The command that makes the plan."""
+    options = [
+        (x.name, getattr(spec, x.name))
+        for x in dataclasses.fields(spec)
+        if getattr(spec, x.name) != x.default
+    ]
+    return " ".join(
+        [
+            "agentrl-plan",
+            *(
+                f"--{name}={_quoted(value)}"
+                for name, value in sorted(options, key=lambda x: x[0] != "topology")
+            ),
+        ]
+    )
 
 
 def _quoted(value: Any) -> str:
-    return f"'{value}'" if " " in str(value) else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        f"'{value}'"
+        if " " in str(value)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
-def kept_report(subject: Subject, path: Path) -> dict[str, Any]:
-    """The report of a plan from its file, or made and put there. Raises UserError where the file's plan is of something else."""
+def cached_report(spec: PlanSpec, path: Path) -> dict[str, Any]:
+    """The report of a plan from its file, which is written where it is missing.
+
+    Raises:
+        UserError: the file holds another plan.
+    """
     if not path.exists():
-        report = plan(subject).report()
+        report = compile_plan(spec).report()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report, indent=1) + "\n")
     report = json.loads(path.read_text())
-    if report["command"] != command(subject):
-        raise UserError(f"{path} holds the plan of {report['command']}, not of {command(subject)}: delete it to make it anew")
+    if report["command"] != plan_command(spec):
+        raise UserError(
+            f"{path} holds the plan of {report['command']}, not of {plan_command(spec)}: "
+            "delete it to plan again"
+        )
     return report
 
 
-def plan(subject: Subject) -> Plan:
-    """Compile what the subject asks for, one program after the other.
+def compile_plan(spec: PlanSpec) -> Plan:
+    """Compile the programs of a spec, one after the other.
 
     Raises:
-        UserError: a flag makes no sense, libtpu is missing or the mesh does not fit the chips.
+        UserError: a flag is invalid, libtpu is missing or the mesh does not fit the chips.
     """
-    if not subject.topology:
-        raise UserError("say for which chips with --topology=v5e:4x4, v5p:2x2x2 or '2x v5e:4x4'")
-    chip, asked = chip_of(subject.topology), [name for name in subject.programs.split(",") if name]
-    unknown = set(asked) - {"update", *SAMPLING}
-    if unknown or not asked:
-        raise UserError(f"--programs names some of {', '.join(['update', *SAMPLING])}, not {', '.join(sorted(unknown)) or 'none'}")
-    if subject.microbatches < 1:
+    if not spec.topology:
+        raise UserError("give the chips with --topology=v5e:4x4, v5p:2x2x2 or '2x v5e:4x4'")
+    chip, names = chip_spec(spec.topology), [name for name in spec.programs.split(",") if name]
+    unknown = set(names) - {"update", *SAMPLING_PROGRAMS}
+    if unknown or not names:
+        raise UserError(
+            f"--programs names some of {', '.join(['update', *SAMPLING_PROGRAMS])}, not "
+            f"{', '.join(sorted(unknown)) or 'none'}"
+        )
+    if spec.microbatches < 1:
         raise UserError("an update has at least one microbatch")
-    mesh = described_mesh(subject.topology, subject.mesh())
-    programs, learner = update(subject, mesh)
-    engine = Engine(subject, described_mesh(subject.engine_topology or _host(subject.topology, chip, mesh.size), subject.engine().mesh))
-    sampled, serving = _sampling(engine, chip, {} if subject.apart else learner, set(asked) & set(SAMPLING))
-    beside = learner | ({} if subject.apart else serving)
-    trained = {x.name: figures(x, build(x), chip, beside) for x in programs if "update" in asked}
-    slices = len({slice_of(x) for x in mesh.devices.flat})
-    return Plan(subject, chip, mesh.size, slices, trained | sampled)
+    mesh = topology_mesh(spec.topology, spec.mesh())
+    programs, learner = update_programs(spec, mesh)
+    engine = EnginePrograms(
+        spec,
+        topology_mesh(
+            spec.engine_topology or _host_topology(spec.topology, chip, mesh.size),
+            spec.engine_config().mesh,
+        ),
+    )
+    sampled, serving = _sampling_costs(
+        engine, chip, {} if spec.separate_chips else learner, set(names) & set(SAMPLING_PROGRAMS)
+    )
+    also_resident = learner | ({} if spec.separate_chips else serving)
+    trained = {
+        x.name: program_cost(x, compile_program(x), chip, also_resident)
+        for x in programs
+        if "update" in names
+    }
+    slices = len({slice_index(x) for x in mesh.devices.flat})
+    return Plan(spec, chip, mesh.size, slices, trained | sampled)
 
 
-def _host(topology: str, chip: Chip, chips: int) -> str:
+def _host_topology(topology: str, chip: ChipSpec, chips: int) -> str:
     """The chips of one host of a topology."""
-    return f"{chip.name}:{chip.host}" if chips > math.prod(int(n) for n in chip.host.split("x")) else topology
+    return (
+        f"{chip.name}:{chip.host_shape}"
+        if chips > math.prod(int(n) for n in chip.host_shape.split("x"))
+        else topology
+    )
 
 
-def _sampling(engine: Engine, chip: Chip, learner: dict[str, int], names: Collection[str]) -> tuple[dict[str, Figures], dict[str, int]]:
-    """The figures of the engine's programs that are named, and what it holds between programs.
+def _sampling_costs(
+    engine: EnginePrograms, chip: ChipSpec, learner_bytes: dict[str, int], names: Collection[str]
+) -> tuple[dict[str, ProgramCost], dict[str, int]]:
+    """The costs of the engine's named programs, and the bytes that it holds between programs.
 
-    Publishing is compiled before others, and shown where it fails: it says how the weights lie on the chips.
+    `publish` is compiled first and reported if it fails: its outputs are the weights' shardings.
     """
-    publish = engine.publish()
-    kept = {"engine weights": publish.arguments["copy"], "cache": held(engine.cache), "parked": held(engine.parked)}
+    publish = engine.publish_program()
+    resident = {
+        "engine weights": publish.arguments["copy"],
+        "cache": bytes_per_device(engine.cache_shapes),
+        "parked": bytes_per_device(engine.parked_shapes),
+    }
     if not names:
-        return {}, kept
-    built = build(publish)
-    if built.compiled is None:
-        return {"publish": figures(publish, built, chip, learner | kept)}, kept
-    weights = engine.weights(built.compiled)
-    kept["engine weights"] = held(weights)
-    found = {"publish": figures(publish, built, chip, learner | kept)} if "publish" in names else {}
-    for program in engine.sampling(weights, names):
-        found[program.name] = figures(program, build(program), chip, learner | kept)
-    return found, kept
+        return {}, resident
+    result = compile_program(publish)
+    if result.compiled is None:
+        return {"publish": program_cost(publish, result, chip, learner_bytes | resident)}, resident
+    weights = engine.weight_shapes(result.compiled)
+    resident["engine weights"] = bytes_per_device(weights)
+    costs = (
+        {"publish": program_cost(publish, result, chip, learner_bytes | resident)}
+        if "publish" in names
+        else {}
+    )
+    for program in engine.sampling_programs(weights, names):
+        costs[program.name] = program_cost(
+            program, compile_program(program), chip, learner_bytes | resident
+        )
+    return costs, resident

@@ -1,4 +1,4 @@
-"""The programs that a subject would compile, traced for chips that need not exist; nothing is allocated."""
+"""The programs of a `PlanSpec`, traced for chips that are only described; nothing is allocated."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -10,111 +10,192 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Traced
 
-from agentrl_jax.decoding import cache_sharding, compile_programs
-from agentrl_jax.launch.plans.subject import Subject
-from agentrl_jax.local_engine import EngineConfig
-from agentrl_jax.models.adapters import Adapted
-from agentrl_jax.models.sizes import attended, sizes_of
+from agentrl_jax.distributed.sharding import MeshConfig, weight_shardings
+from agentrl_jax.inference.engine_config import EngineConfig
+from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.sampling import SamplerState
+from agentrl_jax.launch.plans.subject import PlanSpec
+from agentrl_jax.models.adapters import LoraPolicy
+from agentrl_jax.models.memory_estimate import estimate_memory, visible_pair_fraction
 from agentrl_jax.policy import Policy
-from agentrl_jax.sampling import Board
-from agentrl_jax.sharding import MeshConfig, weight_shardings
 
 
 @dataclass(frozen=True)
 class Program:
-    """One of them. Bytes are those of one chip."""
+    """A traced program. Bytes are those of one chip."""
 
     name: str
     mesh: Mesh
     traced: Traced
-    arguments: dict[str, int]  # what it is given, by kind
-    traffic: int  # the least that it reads and writes of these
-    tokens: int  # that one run is about, or one round of its loop; on all chips of the mesh
-    useful: float  # operations that the model itself takes for them, on all chips; 0: all that the program does
-    attended: float = 1.0  # the share of a row's pairs of tokens that attention looks at
-    loop: bool = False  # it is a loop that data ends, and figures are of a round
+    arguments: dict[str, int]  # bytes by kind
+    traffic: int  # least bytes of these that it reads and writes
+    tokens: int  # of a run, or of an iteration of its loop; on all chips of the mesh
+    # operations that the model needs for them, on all chips; 0: all operations of the program
+    model_flops: float
+    attended_fraction: float = 1.0  # of a row's pairs of tokens, those that attention computes
+    is_loop: bool = False  # a loop whose length depends on data: figures are per iteration
 
     def compile(self, **options: Any) -> Compiled:
         with jax.set_mesh(self.mesh):
             return self.traced.lower().compile(compiler_options=options)
 
 
-def held(tree: Any) -> int:
+def bytes_per_device(tree: Any) -> int:
     """Bytes of arrays or of shapes with shardings, on one device."""
-    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree)
+    )
 
 
-def update(subject: Subject, mesh: Mesh) -> tuple[list[Program], dict[str, int]]:
-    """The gradient and the optimizer program, and what the learner holds between them: bytes by kind."""
-    policy, decoder = subject.policy(), subject.decoder()
-    learner, microbatch = subject.method().build(policy, mesh, 1000).described()
-    state, batch = learner.described(microbatch)
-    gradient, optimizer = learner.traced(microbatch)
-    trained = jax.tree.map(lambda trained, x: x if trained else None, policy.trainable(), state.params)
-    weights, change, moments, rows = held(state.params), held(trained), held(state.opt_state), held(batch)
-    sizes = sizes_of(decoder, MeshConfig(1, 1, 1, 1), subject.length, "tpu")
-    tokens, share = math.prod(microbatch.batch.tokens.shape), attended(decoder.config, subject.length)
-    useful = float((2 * sizes.forward if isinstance(policy, Adapted) else sizes.training) * tokens)  # frozen weights need no gradient
-    given = {"weights": weights, "gradient": change, "batch": rows}
-    first = Program("gradient", mesh, gradient, given, weights + 2 * change + rows, tokens, useful, share)
-    given = {"weights": weights, "gradient": change, "moments": moments}
-    last = Program("optimizer", mesh, optimizer, given, 3 * change + 2 * moments, 0, 0.0)
-    kept = {"weights": weights, "moments": moments} | ({"reference": weights} if subject.kl else {})
-    return [first, last], kept
+def update_programs(spec: PlanSpec, mesh: Mesh) -> tuple[list[Program], dict[str, int]]:
+    """The gradient and optimizer programs, and the learner's bytes between them by kind."""
+    policy, decoder = spec.policy(), spec.decoder()
+    learner, microbatch = (
+        spec.algorithm_config().build(policy, mesh, 1000).learner_and_padding_batch()
+    )
+    state, batch = learner.abstract_inputs(microbatch)
+    gradient, optimizer = learner.trace(microbatch)
+    trained = jax.tree.map(
+        lambda trained, x: x if trained else None, policy.trainable(), state.params
+    )
+    weights, change, moments, rows = (
+        bytes_per_device(state.params),
+        bytes_per_device(trained),
+        bytes_per_device(state.opt_state),
+        bytes_per_device(batch),
+    )
+    sizes = estimate_memory(decoder, MeshConfig(1, 1, 1, 1), spec.length, "tpu")
+    tokens, attended_fraction = (
+        math.prod(microbatch.batch.tokens.shape),
+        visible_pair_fraction(decoder.config, spec.length),
+    )
+    # Frozen weights need no gradient.
+    useful = float(
+        (2 * sizes.forward_flops if isinstance(policy, LoraPolicy) else sizes.training_flops)
+        * tokens
+    )
+    arguments = {"weights": weights, "gradient": change, "batch": rows}
+    first = Program(
+        "gradient",
+        mesh,
+        gradient,
+        arguments,
+        weights + 2 * change + rows,
+        tokens,
+        useful,
+        attended_fraction,
+    )
+    arguments = {"weights": weights, "gradient": change, "moments": moments}
+    last = Program("optimizer", mesh, optimizer, arguments, 3 * change + 2 * moments, 0, 0.0)
+    resident = {"weights": weights, "moments": moments} | (
+        {"reference": weights} if spec.kl else {}
+    )
+    return [first, last], resident
 
 
-class Engine:
+class EnginePrograms:
     """The programs of one engine."""
 
-    def __init__(self, subject: Subject, mesh: Mesh) -> None:
-        self.policy, self.config, self.mesh = subject.policy(), subject.engine(), mesh
-        self.rows = NamedSharding(mesh, PartitionSpec("data"))
-        self.cache, self.parked = (_cache(self.policy, mesh, n, self.config) for n in (self.config.rows, self.config.parked))
+    def __init__(self, spec: PlanSpec, mesh: Mesh) -> None:
+        self.policy, self.config, self.mesh = spec.policy(), spec.engine_config(), mesh
+        self.row_sharding = NamedSharding(mesh, PartitionSpec("data"))
+        self.cache_shapes, self.parked_shapes = (
+            _make_cache_shapes(self.policy, mesh, n, self.config)
+            for n in (self.config.rows, self.config.parked_slots)
+        )
 
-    def publish(self) -> Program:
-        """A copy of the learner's weights made into the engine's: `Resident.placed`."""
+    def publish_program(self) -> Program:
+        """The program that copies the learner's weights into the engine's layout."""
         shapes = jax.eval_shape(self.policy.init, jax.random.key(0))
         shardings = weight_shardings(self.mesh, self.policy.axes(), shapes)
-        stacked = jax.tree.map(_placed, shapes, shardings)
+        stacked = jax.tree.map(_sharded_shape, shapes, shardings)
         with jax.set_mesh(self.mesh):
-            traced = jax.jit(lambda p: jax.tree.map(jnp.copy, self.policy.unstack(p))).trace(stacked)
-        return Program("publish", self.mesh, traced, {"copy": held(stacked)}, 2 * held(stacked), 0, 0.0)
+            traced = jax.jit(lambda p: jax.tree.map(jnp.copy, self.policy.unstack(p))).trace(
+                stacked
+            )
+        return Program(
+            "publish",
+            self.mesh,
+            traced,
+            {"copy": bytes_per_device(stacked)},
+            2 * bytes_per_device(stacked),
+            0,
+            0.0,
+        )
 
-    def weights(self, published: Compiled) -> Any:
+    def weight_shapes(self, published: Compiled) -> Any:
         """The engine's weights as shapes, from its compiled `publish`."""
-        return jax.tree.map(lambda x, s: _placed(x, s), published.out_info, published.output_shardings)
+        return jax.tree.map(
+            lambda x, s: _sharded_shape(x, s), published.out_info, published.output_shardings
+        )
 
-    def sampling(self, params: Any, names: Collection[str]) -> Iterator[Program]:
-        """Those of prefill, a step of decode, and a copied row that are named."""
+    def sampling_programs(self, params: Any, names: Collection[str]) -> Iterator[Program]:
+        """Those named of `prefill`, `decode` and `move`, which copies slots of the cache."""
         c, mesh = self.config, self.mesh
-        programs: Any = compile_programs(self.policy, mesh, self.cache, c.longest)
-        row, board = self._of_rows(jnp.int32), Board(c.rows)
-        tokens, number = self._of_rows(jnp.int32, c.chunk), jax.ShapeDtypeStruct((), jnp.int32)
-        ints, floats = (_placed(x, self.rows) for x in (board.ints, board.floats))
-        weights, cache = held(params), held(self.cache)
-        given = {"engine weights": weights, "cache": cache}
+        programs: Any = compile_programs(self.policy, mesh, self.cache_shapes, c.max_decode_steps)
+        row, sampler_state = self._per_row(jnp.int32), SamplerState(c.rows)
+        tokens, number = (
+            self._per_row(jnp.int32, c.prefill_chunk),
+            jax.ShapeDtypeStruct((), jnp.int32),
+        )
+        ints, floats = (
+            _sharded_shape(x, self.row_sharding) for x in (sampler_state.ints, sampler_state.floats)
+        )
+        weights, cache = bytes_per_device(params), bytes_per_device(self.cache_shapes)
+        arguments = {"engine weights": weights, "cache": cache}
         with jax.set_mesh(mesh):
             if "prefill" in names:
-                traced, written = programs.prefill.trace(params, self.cache, row, tokens, row, row, None), cache * c.chunk // c.positions
-                yield Program("prefill", mesh, traced, given, weights + cache + written, c.rows * c.chunk, 0.0)
+                traced, written = (
+                    programs.prefill.trace(params, self.cache_shapes, row, tokens, row, row, None),
+                    cache * c.prefill_chunk // c.positions,
+                )
+                yield Program(
+                    "prefill",
+                    mesh,
+                    traced,
+                    arguments,
+                    weights + cache + written,
+                    c.rows * c.prefill_chunk,
+                    0.0,
+                )
             if "decode" in names:
-                traced = programs.decode.trace(params, self.cache, ints, floats, number, number)
-                yield Program("decode", mesh, traced, given, weights + cache, c.rows, 0.0, loop=True)
+                traced = programs.decode.trace(
+                    params, self.cache_shapes, ints, floats, number, number
+                )
+                yield Program(
+                    "decode", mesh, traced, arguments, weights + cache, c.rows, 0.0, is_loop=True
+                )
             if "move" in names:
                 parts = mesh.shape["data"]
-                moves = jax.ShapeDtypeStruct((parts, 3, c.rows // parts), jnp.int32, sharding=self.rows)
-                count = jax.ShapeDtypeStruct((parts, 3), jnp.int32, sharding=self.rows)
-                traced, parked = programs.move.trace(self.cache, self.parked, moves, moves, count), held(self.parked)
-                yield Program("move", mesh, traced, {"cache": cache, "parked": parked}, 2 * cache // c.rows, 0, 0.0, loop=True)
+                moves = jax.ShapeDtypeStruct(
+                    (parts, 3, c.rows // parts), jnp.int32, sharding=self.row_sharding
+                )
+                count = jax.ShapeDtypeStruct((parts, 3), jnp.int32, sharding=self.row_sharding)
+                traced, parked = (
+                    programs.copy_slots.trace(
+                        self.cache_shapes, self.parked_shapes, moves, moves, count
+                    ),
+                    bytes_per_device(self.parked_shapes),
+                )
+                yield Program(
+                    "move",
+                    mesh,
+                    traced,
+                    {"cache": cache, "parked": parked},
+                    2 * cache // c.rows,
+                    0,
+                    0.0,
+                    is_loop=True,
+                )
 
-    def _of_rows(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((self.config.rows, *shape), dtype, sharding=self.rows)
+    def _per_row(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self.config.rows, *shape), dtype, sharding=self.row_sharding)
 
 
-def _placed(x: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+def _sharded_shape(x: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
-def _cache(policy: Policy, mesh: Mesh, rows: int, config: EngineConfig) -> Any:
+def _make_cache_shapes(policy: Policy, mesh: Mesh, rows: int, config: EngineConfig) -> Any:
     empty = jax.eval_shape(lambda: policy.init_cache(rows, config.positions))
-    return jax.tree.map(lambda x: _placed(x, cache_sharding(mesh, empty)), empty)
+    return jax.tree.map(lambda x: _sharded_shape(x, cache_sharding(mesh, empty)), empty)

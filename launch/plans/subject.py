@@ -1,132 +1,202 @@
-"""What is planned: a model, the shape of its update, the shape of its engine. Every field is a flag."""
+"""`PlanSpec`: the model, its update and its engine to plan. Every field is a flag."""
 
 import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentrl_jax.algorithms.grpo import grpo
-from agentrl_jax.algorithms.policy_gradient import PolicyGradientConfig
-from agentrl_jax.algorithms.terms import KL
+from agentrl_jax.algorithms.losses.regularizers import KL
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.options import option
-from agentrl_jax.local_engine import EngineConfig
-from agentrl_jax.models import folder, presets
-from agentrl_jax.models.adapters import Adapted, LoraConfig
+from agentrl_jax.inference.engine_config import EngineConfig
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.models import presets
+from agentrl_jax.models.adapters import LoraConfig, LoraPolicy
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
-from agentrl_jax.models.quantised import int8, nf4
-from agentrl_jax.sharding import MeshConfig
+from agentrl_jax.models.hf import folder
+from agentrl_jax.models.quantized import int8, nf4
 
-QUANTISED = {"": None, "nf4": nf4, "int8": int8}
+QUANTIZERS = {"": None, "nf4": nf4, "int8": int8}
 
 
 @dataclass
-class Model:
+class ModelSpec:
     """A decoder, by folder, preset or sizes."""
 
-    model: str = option("", "The folder of a Hugging Face model, or its name on the hub where there is a network.")
+    model: str = option(
+        "", "The folder of a Hugging Face model, or its name on the hub where there is a network."
+    )
     preset: str = option("", "Or the name of a function of agentrl_jax.models.presets.")
-    sizes: str = option("", "Fields of DecoderConfig and the vocabulary, layers=3,vocab=512: over those of the model, or alone.")
-    param_dtype: str = option("float32", "Of the weights, the gradient, the optimizer's moments and the engine's copy.")
-    compute_dtype: str = option("bfloat16", "Of activations and the cache.")
-    kept: str = option("", "What a block keeps for its backward pass, as query,key,value,gate,up; empty: its input alone; all: everything.")
-    rank: int = option(0, "Rank of LoRA adapters on all projections; 0: every weight is trained.", 0)
-    quantise: str = option("", "How adapters' base is held: nf4 or int8; empty: dense.")
+    sizes: str = option(
+        "",
+        "Fields of DecoderConfig and the vocabulary, layers=3,vocab=512: over those of the "
+        "model, or alone.",
+    )
+    param_dtype: str = option(
+        "float32", "Dtype of weights, gradient, the optimizer's moments and the engine's copy."
+    )
+    compute_dtype: str = option("bfloat16", "Dtype of activations and the cache.")
+    saved_activations: str = option(
+        "",
+        "What a block saves for its backward pass, as query,key,value,gate,up; empty: only its "
+        "input; all: everything.",
+    )
+    rank: int = option(
+        0, "Rank of LoRA adapters on all projections; 0: every weight is trained.", 0
+    )
+    quantize: str = option(
+        "", "Format of the frozen base under adapters: nf4 or int8; empty: dense."
+    )
 
     def decoder(self) -> Decoder:
-        """The decoder alone. Raises UserError where it is not named, or named twice, or its sizes make no sense."""
+        """The decoder without adapters.
+
+        Raises:
+            UserError: none or several are named, or its sizes are invalid.
+        """
         if self.model and self.preset:
-            raise UserError("give a model's folder with --model=..., or one of --preset=..., not both")
+            raise UserError(
+                "give a model's folder with --model=..., or one of --preset=..., not both"
+            )
         if not (self.model or self.preset or self.sizes):
-            raise UserError("give a model's folder with --model=..., or one of --preset=..., or --sizes=layers=3,width=256,...")
+            raise UserError(
+                "give a model's folder with --model=..., or one of --preset=..., or "
+                "--sizes=layers=3,width=256,..."
+            )
         if self.model:
-            found = folder.describe(self.model)
-            config, vocabulary = found.config, found.vocab_size
+            parsed = folder.read_decoder(self.model)
+            config, vocabulary = parsed.config, parsed.vocab_size
         elif self.preset:
-            config, vocabulary = preset(self.preset)
+            config, vocabulary = load_preset(self.preset)
         else:
             config, vocabulary = DecoderConfig(), 1024
-        fields = numbers(self.sizes)
+        fields = parse_sizes(self.sizes)
         vocabulary = fields.pop("vocab", vocabulary)
-        kept = None if self.kept == "all" else tuple(name for name in self.kept.split(",") if name)
-        return replace(config, **fields, param_dtype=self.param_dtype, compute_dtype=self.compute_dtype, kept=kept).build(vocabulary)
+        saved = (
+            None
+            if self.saved_activations == "all"
+            else tuple(name for name in self.saved_activations.split(",") if name)
+        )
+        return replace(
+            config,
+            **fields,
+            param_dtype=self.param_dtype,
+            compute_dtype=self.compute_dtype,
+            saved_activations=saved,
+        ).build(vocabulary)
 
-    def policy(self) -> Decoder | Adapted:
+    def policy(self) -> Decoder | LoraPolicy:
         """The decoder, with its adapters if it has any. Raises UserError as `decoder` does."""
-        if self.quantise not in QUANTISED or (self.quantise and not self.rank):
-            raise UserError(f"--quantise={self.quantise} needs --rank, and is one of nf4 and int8")
+        if self.quantize not in QUANTIZERS or (self.quantize and not self.rank):
+            raise UserError(f"--quantize={self.quantize} needs --rank, and is one of nf4 and int8")
         decoder = self.decoder()
         if not self.rank:
             return decoder
-        return Adapted(decoder, LoraConfig(decoder.config, self.rank, quantise=QUANTISED[self.quantise]))
+        return LoraPolicy(
+            decoder, LoraConfig(decoder.config, self.rank, quantize=QUANTIZERS[self.quantize])
+        )
 
 
 @dataclass
-class Update:
+class UpdateSpec:
     """One step of GRPO: so many microbatches, then the optimizer."""
 
-    data: int = option(1, "The mesh's data axis; -1: what is left. Slices are apart along it.")
+    data: int = option(
+        1, "The mesh's data axis; -1: all remaining devices. Slices are split along it."
+    )
     fsdp: int = option(-1, "The fsdp axis.")
     expert: int = option(1, "The expert axis.")
     tensor: int = option(1, "The tensor axis.")
     rows: int = option(64, "Packed rows of a microbatch, on all chips together.", 1)
     length: int = option(4096, "Tokens of a row.", 1)
     microbatches: int = option(1, "Gradient programs before the optimizer's.", 1)
-    kl: float = option(0.0, "Coefficient of the KL penalty; above 0 a frozen copy of the weights is held.", 0.0)
+    kl: float = option(
+        0.0, "Coefficient of the KL penalty; above 0 there is a frozen copy of the weights.", 0.0
+    )
 
     def mesh(self) -> MeshConfig:
         return MeshConfig(self.data, self.fsdp, self.expert, self.tensor)
 
-    def method(self) -> PolicyGradientConfig:
-        return grpo(bin_length=self.length, microbatch=self.rows, regularisers={"kl": KL(self.kl)} if self.kl else {})
+    def algorithm_config(self) -> PolicyGradientConfig:
+        return grpo(
+            bin_length=self.length,
+            microbatch=self.rows,
+            regularizers={"kl": KL(self.kl)} if self.kl else {},
+        )
 
 
 @dataclass
-class Serving:
-    """An engine on the chips of one host: what `LocalEngine` compiles."""
+class EngineSpec:
+    """An engine on the chips of one machine: what `LocalEngine` compiles."""
 
-    engine_topology: str = option("", "The chips of one engine; empty: those of one host.")
-    engine_data: int = option(1, "The engine's data axis; -1: what is left.")
+    engine_topology: str = option("", "The chips of one engine; empty: those of one machine.")
+    engine_data: int = option(1, "The engine's data axis; -1: all remaining devices.")
     engine_expert: int = option(1, "Its expert axis.")
     engine_tensor: int = option(-1, "Its tensor axis.")
-    engine_rows: int = option(16, "Calls at once in one engine.", 1)
-    parked: int = option(0, "Episodes beside them whose cache is kept.", 0)
-    positions: int = option(4096, "Tokens of the longest prompt and action.", 2)
+    engine_rows: int = option(16, "Calls that one engine decodes at once.", 1)
+    parked: int = option(0, "Parked slots: further episodes whose cache stays on the chip.", 0)
+    positions: int = option(4096, "Tokens of the longest prompt with its action.", 2)
     chunk: int = option(256, "Prompt tokens of a row that one prefill program takes.", 1)
-    apart: bool = option(False, "Engines have chips of their own; else the learner's state and theirs share every chip.")
+    separate_chips: bool = option(
+        False,
+        "Engines have their own chips; otherwise every chip holds the learner's state and theirs.",
+    )
 
-    def engine(self) -> EngineConfig:
-        mesh = MeshConfig(data=self.engine_data, expert=self.engine_expert, tensor=self.engine_tensor)
-        return EngineConfig(rows=self.engine_rows, parked=self.parked, positions=self.positions, chunk=self.chunk, mesh=mesh)
+    def engine_config(self) -> EngineConfig:
+        mesh = MeshConfig(
+            data=self.engine_data, expert=self.engine_expert, tensor=self.engine_tensor
+        )
+        return EngineConfig(
+            rows=self.engine_rows,
+            parked_slots=self.parked,
+            positions=self.positions,
+            prefill_chunk=self.chunk,
+            mesh=mesh,
+        )
 
 
 @dataclass
-class Subject(Serving, Update, Model):
-    """All of it, and the chips."""
+class PlanSpec(EngineSpec, UpdateSpec, ModelSpec):
+    """Model, update, engine and the chips."""
 
-    topology: str = option("", "The chips of the update: v5e:8x8, v5p:4x4x4, or several slices as '2x v5e:4x4'.")
-    programs: str = option("update,prefill,decode", "Which programs are compiled: update, publish, prefill, decode, move.")
+    topology: str = option(
+        "", "The chips of the update: v5e:8x8, v5p:4x4x4, or several slices as '2x v5e:4x4'."
+    )
+    programs: str = option(
+        "update,prefill,decode",
+        "Which programs are compiled: update, publish, prefill, decode, move.",
+    )
 
 
-def preset(name: str) -> presets.Preset:
-    """A published shape. Raises UserError where there is none of that name."""
-    known = {name: make for name, make in inspect.getmembers(presets, inspect.isfunction) if make.__module__ == presets.__name__}
+def load_preset(name: str) -> presets.Preset:
+    """A published model shape. Raises UserError for an unknown name."""
+    known = {
+        name: make
+        for name, make in inspect.getmembers(presets, inspect.isfunction)
+        if make.__module__ == presets.__name__
+    }
     known = {name: make for name, make in known.items() if not name.startswith("_")}
     if name not in known:
         raise UserError(f"there is no preset {name!r}, only {', '.join(known)}")
     return known[name]()
 
 
-def numbers(text: str) -> dict[str, Any]:
+def parse_sizes(text: str) -> dict[str, Any]:
     """layers=3,vocab=512  ->  {"layers": 3, "vocab": 512}
 
     Raises:
-        UserError: it is written otherwise, or names no whole number of a decoder.
+        UserError: it has another form, or names no integer field of `DecoderConfig`.
     """
     known = [name for name, value in vars(DecoderConfig()).items() if type(value) in (int, bool)]
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         if name not in (*known, "vocab") or not value.isdigit():
-            raise UserError(f"--sizes takes name=number for {', '.join([*known, 'vocab'])}, not {part!r}")
-        found[name] = bool(int(value)) if type(getattr(DecoderConfig(), name, 0)) is bool else int(value)
-    return found
+            raise UserError(
+                f"--sizes takes name=number for {', '.join([*known, 'vocab'])}, not {part!r}"
+            )
+        parsed[name] = (
+            bool(int(value)) if type(getattr(DecoderConfig(), name, 0)) is bool else int(value)
+        )
+    return parsed

@@ -1,1 +1,1 @@
-"""What `agentrl-sweep` runs and prints."""
+"""Cells, grids, measures and tables behind `agentrl-sweep`."""

@@ -1,4 +1,4 @@
-"""What a finished run folder says, as one number."""
+"""Measures: a number computed from a finished run folder."""
 
 import json
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax import journal
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage import jsonl
 
 
 @dataclass(frozen=True)
@@ -17,48 +17,63 @@ class Measure:
     """A number with a name."""
 
     name: str
-    of: Callable[[Path], float]  # run folder -> number
+    compute: Callable[[Path], float]  # run folder -> number
 
 
 def last_row(run_dir: Path) -> dict[str, Any]:
-    """The line of the summary's table that is about the policy after the last phase. Raises UserError where there is none."""
+    """The row of the summary's table for the policy after the last phase.
+
+    Raises:
+        UserError: the run had no phase.
+    """
     rows = _rows(run_dir)
     if not rows:
-        raise UserError(f"the run in {run_dir} trained nothing: its config has neither `sft` nor `rl`")
+        raise UserError(
+            f"the run in {run_dir} trained nothing: its config has neither `sft` nor `rl`"
+        )
     return rows[-1]
 
 
 def first_row(run_dir: Path) -> dict[str, Any] | None:
-    """The line about the policy that the last phase began with; None where there was but one phase."""
+    """The row for the policy before the last phase; None where there was only one phase."""
     rows = _rows(run_dir)
     return rows[0] if len(rows) > 1 else None
 
 
 def _rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The lines of the summary's table that are about the policy, a phase each."""
+    """The rows of the summary's table for the policy after each phase."""
     try:
         fields = json.loads((run_dir / "config.json").read_text())["fields"]
-        table = {row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]}
+        table = {
+            row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]
+        }
         return [table[fields[phase]["fields"]["label"]] for phase in ("sft", "rl") if fields[phase]]
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to run it anew") from error
+        raise UserError(
+            f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to "
+            "run it again"
+        ) from error
 
 
-def values_of(run_dir: Path, metric: str) -> list[float]:
-    """A metric's values in the last phase that has it, step by step. Raises UserError where no line has it."""
-    found: dict[str, list[float]] = {}
-    for _, line in journal.lines_of(run_dir / "metrics.jsonl"):
+def metric_values(run_dir: Path, metric: str) -> list[float]:
+    """A metric's values in the last phase that logged it, one per step.
+
+    Raises:
+        UserError: it was never logged.
+    """
+    values: dict[str, list[float]] = {}
+    for _, line in jsonl.read_lines(run_dir / "metrics.jsonl"):
         if line.get(metric) is not None:
-            found.setdefault(line["phase"], []).append(float(line[metric]))
-    if not found:
+            values.setdefault(line["phase"], []).append(float(line[metric]))
+    if not values:
         raise UserError(f"{run_dir / 'metrics.jsonl'} has no metric {metric!r}")
-    return list(found.values())[-1]
+    return list(values.values())[-1]
 
 
 def _success(run_dir: Path) -> float:
     rate = last_row(run_dir)["win_rate"]
     if rate is None:
-        raise UserError(f"the environment of {run_dir} knows no success: measure the return")
+        raise UserError(f"the environment of {run_dir} reports no success: measure the return")
     return rate
 
 
@@ -67,18 +82,21 @@ final_success = Measure("final success rate", _success)
 
 
 def mean_of_last(metric: str, steps: int) -> Measure:
-    return Measure(f"mean of {metric} over the last {steps} steps", lambda run_dir: float(np.mean(values_of(run_dir, metric)[-steps:])))
+    return Measure(
+        f"mean of {metric} over the last {steps} steps",
+        lambda run_dir: float(np.mean(metric_values(run_dir, metric)[-steps:])),
+    )
 
 
-def largest(metric: str) -> Measure:
-    return Measure(f"maximum of {metric}", lambda run_dir: max(values_of(run_dir, metric)))
+def maximum(metric: str) -> Measure:
+    return Measure(f"maximum of {metric}", lambda run_dir: max(metric_values(run_dir, metric)))
 
 
-def area(metric: str) -> Measure:
-    """The area under the curve by the trapezoid rule, divided by its width: it is in the metric's own unit."""
+def area_under_curve(metric: str) -> Measure:
+    """The area under the curve by the trapezoid rule over its width, in the metric's unit."""
 
-    def of(run_dir: Path) -> float:
-        y = values_of(run_dir, metric)
+    def compute(run_dir: Path) -> float:
+        y = metric_values(run_dir, metric)
         return y[0] if len(y) == 1 else float(np.trapezoid(y) / (len(y) - 1))
 
-    return Measure(f"mean height of the curve of {metric}", of)
+    return Measure(f"mean height of the curve of {metric}", compute)

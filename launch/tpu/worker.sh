@@ -19,11 +19,11 @@ install() { # WHEEL SHA256 PYTHON [SETUP]
   if [ "$(cat installed 2>/dev/null)" = "$2" ]; then return; fi
   if python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     python3 -m venv --clear venv
-    venv/bin/python -m pip install --quiet --disable-pip-version-check "./$1[tpu]"
+    venv/bin/python -m pip install --quiet --disable-pip-version-check "./$1[tpu,report]"
   else
     python3 -m pip install --quiet --user uv # it brings a python with it
     python3 -m uv venv --quiet --clear --python "$3" venv
-    python3 -m uv pip install --quiet --python venv/bin/python "./$1[tpu]"
+    python3 -m uv pip install --quiet --python venv/bin/python "./$1[tpu,report]"
   fi
   echo "$2" >installed
 }

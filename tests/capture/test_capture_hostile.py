@@ -1,4 +1,4 @@
-"""Rubbish at the capture endpoint: every request is answered, nothing of it is recorded, and the next one works."""
+"""Invalid requests at the capture endpoint: all are answered, and none is recorded."""
 
 import json
 import socket
@@ -11,37 +11,76 @@ from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'agentrl_jax[serve]'")
 
-from served import Served, Speaker, served
+from support.capture_server import CaptureFixture, LineEngine, capture_fixture
 
-from agentrl_jax.capture import server
-from agentrl_jax.capture.wire import Refused, asked
+from agentrl_jax.capture import http_server, server
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.requests import parse_chat_request
 
-scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=6)
-anything = st.recursive(scalars, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3), max_leaves=8)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=6)
+)
+any_json = st.recursive(
+    scalars,
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3),
+    max_leaves=8,
+)
 FIELDS = (
-    "model", "messages", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "n", "logprobs", "stream", "stream_options", "tools",
-    "tool_choice", "max_tokens", "max_completion_tokens", "user", "response_format", "logit_bias",
-)  # fmt: skip
+    "model",
+    "messages",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "stop",
+    "seed",
+    "n",
+    "logprobs",
+    "stream",
+    "stream_options",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "max_completion_tokens",
+    "user",
+    "response_format",
+    "logit_bias",
+)
 MESSAGE = ("role", "content", "tool_calls", "tool_call_id", "name")
-messages = st.lists(st.dictionaries(st.sampled_from(MESSAGE), anything) | anything, max_size=3)
+messages = st.lists(st.dictionaries(st.sampled_from(MESSAGE), any_json) | any_json, max_size=3)
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Served]:
-    with served(Speaker(*["yes"] * 1000)) as here:
-        yield here
+def capture() -> Iterator[CaptureFixture]:
+    with capture_fixture(LineEngine(*["yes"] * 1000)) as capture:
+        yield capture
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), anything | messages), messages, st.booleans())
+@given(st.dictionaries(st.sampled_from(FIELDS), any_json | messages), messages, st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_a_body_is_understood_or_refused(body: dict[str, Any], said: list[Any], nearly: bool):
-    body = {"model": "a", "messages": [{"role": "user", "content": "x"}], **body, **({"messages": said} if nearly else {})}
+def test_a_body_is_parsed_or_refused(
+    body: dict[str, Any], messages_field: list[Any], has_messages: bool
+):
+    body = {
+        "model": "a",
+        "messages": [{"role": "user", "content": "x"}],
+        **body,
+        **({"messages": messages_field} if has_messages else {}),
+    }
     try:
-        found = asked(body)
-    except Refused as refused:
-        assert refused.status == 400 and json.dumps(refused.body())
+        request = parse_chat_request(body)
+    except APIError as error:
+        assert error.status == 400 and json.dumps(error.body())
     else:
-        assert found.messages and all(isinstance(message.content, str) for message in found.messages) and 1 <= found.n <= 16
+        assert (
+            request.messages
+            and all(isinstance(message.content, str) for message in request.messages)
+            and 1 <= request.n <= 16
+        )
 
 
 @pytest.mark.parametrize(
@@ -50,60 +89,86 @@ def test_a_body_is_understood_or_refused(body: dict[str, Any], said: list[Any], 
         ("/v1/chat/completions", b"", 400),
         ("/v1/chat/completions", b"\xff\xfe{", 400),
         ("/v1/chat/completions", b"[" * 100_000, 400),
-        ("/v1/chat/completions", b'{"model": "a", "messages": [{"role": "user", "content": "\\ud800"}]}', 400),
+        (
+            "/v1/chat/completions",
+            b'{"model": "a", "messages": [{"role": "user", "content": "\\ud800"}]}',
+            400,
+        ),
         ("/v1/chat/completions", b"x" * 3000, 413),
         ("/reward", b"null", 400),
         ("/v1/nothing", b"{}", 404),
     ],
 )
-def test_rubbish_is_answered_and_the_next_request_works(here: Served, monkeypatch: Any, path: str, content: bytes, status: int):
-    monkeypatch.setattr(server, "LARGEST", 2000 if status == 413 else server.LARGEST)
-    session = here.session()
-    with here.client(session) as post:
+def test_an_invalid_request_gets_an_error_and_the_next_one_works(
+    capture: CaptureFixture, monkeypatch: Any, path: str, content: bytes, status: int
+):
+    monkeypatch.setattr(
+        http_server, "MAX_REQUEST_BYTES", 2000 if status == 413 else http_server.MAX_REQUEST_BYTES
+    )
+    session = capture.session()
+    with capture.client(session) as post:
         answer = post.post(path, content=content)
         assert answer.status_code == status and answer.json()["error"]["message"]
-        good = post.post("/v1/chat/completions", json={"model": "a", "messages": [{"role": "user", "content": "x"}]})
+        good = post.post(
+            "/v1/chat/completions",
+            json={"model": "a", "messages": [{"role": "user", "content": "x"}]},
+        )
         assert good.status_code == 200 and good.json()["choices"][0]["message"]["content"] == "yes"
     assert len(session._tree.nodes) == 1
-    here.close_session(session)
+    capture.close_session(session)
 
 
-def test_an_episode_is_open_to_its_own_key_and_the_servers_token_alone(here: Served):
-    mine, other = here.session(), here.session()
-    with here.client(mine) as post:
-        models = f"{here.server.url_of(other)}/v1/models"
+def test_an_episode_accepts_only_its_own_key_and_the_servers_token(capture: CaptureFixture):
+    own_session, other_session = capture.session(), capture.session()
+    with capture.client(own_session) as post:
+        models = f"{capture.server.url_of(other_session)}/v1/models"
         assert post.get(models).status_code == 401
         assert post.get(models, headers={"Authorization": ""}).status_code == 401
-        assert post.get(models, headers={"Authorization": f"Bearer {here.server.token}"}).status_code == 200
-        assert post.post(f"{here.server.url}/episodes").status_code == 401
-        here.close_session(other)
-        assert post.get(models, headers={"Authorization": f"Bearer {here.server.token}"}).status_code == 410
-        assert post.get(models, headers={"Authorization": f"Bearer {other.secret}"}).status_code == 401
-    here.close_session(mine)
+        assert (
+            post.get(
+                models, headers={"Authorization": f"Bearer {capture.server.token}"}
+            ).status_code
+            == 200
+        )
+        assert post.post(f"{capture.server.url}/episodes").status_code == 401
+        capture.close_session(other_session)
+        assert (
+            post.get(
+                models, headers={"Authorization": f"Bearer {capture.server.token}"}
+            ).status_code
+            == 410
+        )
+        assert (
+            post.get(
+                models, headers={"Authorization": f"Bearer {other_session.secret}"}
+            ).status_code
+            == 401
+        )
+    capture.close_session(own_session)
 
 
-def test_connections_that_say_nothing_or_half_of_it_hold_nobody_up(here: Served):
-    host, port = here.server.url.removeprefix("http://").split(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(20)]
-    for i, one in enumerate(silent):
-        one.sendall(b"POST /reward HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"[: 10 * i])
-    session = here.session()
-    with here.client(session) as post:
+def test_silent_and_incomplete_connections_do_not_block_others(capture: CaptureFixture):
+    host, port = capture.server.url.removeprefix("http://").split(":")
+    connections = [socket.create_connection((host, int(port))) for _ in range(20)]
+    for i, connection in enumerate(connections):
+        connection.sendall(b"POST /reward HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"[: 10 * i])
+    session = capture.session()
+    with capture.client(session) as post:
         assert post.get("/v1/models").status_code == 200
-    for one in silent:
-        one.close()
-    here.close_session(session)
+    for connection in connections:
+        connection.close()
+    capture.close_session(session)
 
 
-def test_a_port_that_is_taken_and_one_that_is_given_back():
-    with served(Speaker()) as here:
-        port = int(here.server.url.rpartition(":")[2])
+def test_a_taken_port_raises_and_a_closed_server_frees_its_port():
+    with capture_fixture(LineEngine()) as capture:
+        port = int(capture.server.url.rpartition(":")[2])
 
         async def again() -> None:
             await server.CaptureServer(port=port).start()
 
         with pytest.raises(server.UserError, match="cannot listen"):
-            here.run(again())
+            capture.run(again())
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))

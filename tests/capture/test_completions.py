@@ -1,4 +1,4 @@
-"""Text completions by OpenAI's client: exact tokens, streams, settings, refusals; and our engine for outside servers as a client."""
+"""Completions of text with OpenAI's client, and with `RemoteEngine` as the client."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -7,15 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-openai = pytest.importorskip("openai", reason="openai is not installed: pip install 'agentrl_jax[dev]'")
+openai = pytest.importorskip(
+    "openai", reason="openai is not installed: pip install 'agentrl_jax[dev]'"
+)
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'agentrl_jax[serve]'")
 
-from served import AGENT, TOKENIZER, Served, Speaker, local_engine, served, text  # noqa: E402
+from support.capture_server import (  # noqa: E402
+    AGENT,
+    TOKENIZER,
+    CaptureFixture,
+    LineEngine,
+    capture_fixture,
+    decode_text,
+    local_engine,
+)
 
-from agentrl_jax.capture.session import Session  # noqa: E402
-from agentrl_jax.endpoint_engine import EndpointConfig, EndpointEngine  # noqa: E402
-from agentrl_jax.local_engine import LocalEngine  # noqa: E402
-from agentrl_jax.rows import collate, token_identity  # noqa: E402
+from agentrl_jax.capture.session import CaptureSession  # noqa: E402
+from agentrl_jax.inference.local_engine import LocalEngine  # noqa: E402
+from agentrl_jax.inference.remote_config import RemoteEngineConfig  # noqa: E402
+from agentrl_jax.inference.remote_engine import RemoteEngine  # noqa: E402
+from agentrl_jax.learner.sequences import collate, token_identity  # noqa: E402
 from agentrl_jax.trajectories import Group, Sampling, Trajectory  # noqa: E402
 
 
@@ -26,101 +37,182 @@ def engine() -> Iterator[LocalEngine]:
     engine.close()
 
 
-def client_of(here: Served, session: Session) -> Any:
-    here.clients.append(openai.OpenAI(base_url=f"{here.server.url_of(session)}/v1", api_key=session.secret, max_retries=0))
-    return here.clients[-1].completions
+def client_of(capture: CaptureFixture, session: CaptureSession) -> Any:
+    capture.clients.append(
+        openai.OpenAI(
+            base_url=f"{capture.server.url_of(session)}/v1", api_key=session.secret, max_retries=0
+        )
+    )
+    return capture.clients[-1].completions
 
 
-def rewarded(here: Served, session: Session) -> Trajectory:
-    with here.client(session) as post:
+def rewarded(capture: CaptureFixture, session: CaptureSession) -> Trajectory:
+    with capture.client(session) as post:
         post.post("/reward", json={"reward": 1.0, "final": True}).raise_for_status()
     return session.trajectory()
 
 
-def test_a_text_that_goes_on_is_one_row_of_exactly_what_was_sampled(engine: LocalEngine):
-    with served(engine) as here:
-        session = here.session()
-        ask, so_far = client_of(here, session), "Once upon a time"
+def test_a_continued_text_is_one_sequence_of_exactly_what_was_sampled(engine: LocalEngine):
+    with capture_fixture(engine) as capture:
+        session = capture.session()
+        ask, so_far = client_of(capture, session), "Once upon a time"
         for _ in range(3):
-            reply = ask.create(model="a", prompt=so_far, max_tokens=8, logprobs=0, extra_body={"return_token_ids": True}).choices[0]
+            reply = ask.create(
+                model="a",
+                prompt=so_far,
+                max_tokens=8,
+                logprobs=0,
+                extra_body={"return_token_ids": True},
+            ).choices[0]
             so_far += reply.text + " and then"
         ids = [*reply.prompt_token_ids, *reply.token_ids, 32, 33]
         last = ask.create(model="a", prompt=ids, max_tokens=4)
         other = ask.create(model="a", prompt="Elsewhere", max_tokens=4)
-        trajectory = rewarded(here, session)
+        trajectory = rewarded(capture, session)
         group = Group("a", (trajectory,))
         collated = collate([group])
-        assert token_identity([group], collated) == 1.0 and len(collated.rows) == 2
-        assert [call.parent is not None for call in trajectory.calls] == [False, True, True, True, False]
+        assert token_identity([group], collated) == 1.0 and len(collated.sequences) == 2
+        assert [call.parent is not None for call in trajectory.calls] == [
+            False,
+            True,
+            True,
+            True,
+            False,
+        ]
         assert trajectory.calls[3].prompt.tolist() == ids and last.usage.prompt_tokens == len(ids)
-        assert text(trajectory.calls[2].prompt).startswith("Once upon a time") and text(trajectory.calls[2].prompt).endswith(" and then")
+        assert decode_text(trajectory.calls[2].prompt).startswith(
+            "Once upon a time"
+        ) and decode_text(trajectory.calls[2].prompt).endswith(" and then")
         third = trajectory.calls[2]
-        assert reply.logprobs.token_logprobs == pytest.approx(third.sampler_logp.tolist()) and reply.token_ids == third.action.tolist()
-        assert (other.object, other.choices[0].finish_reason, other.usage.completion_tokens) == ("text_completion", "length", 4)
-        assert trajectory.messages[0].text == "Once upon a time" and trajectory.turns[0].observation[0].text == " and then"
+        assert (
+            reply.logprobs.token_logprobs == pytest.approx(third.sampler_logp.tolist())
+            and reply.token_ids == third.action.tolist()
+        )
+        assert (other.object, other.choices[0].finish_reason, other.usage.completion_tokens) == (
+            "text_completion",
+            "length",
+            4,
+        )
+        assert (
+            trajectory.messages[0].text == "Once upon a time"
+            and trajectory.turns[0].observation[0].text == " and then"
+        )
 
 
-def test_a_stream_of_text_says_what_the_whole_answer_would(engine: LocalEngine):
-    with served(engine) as here:
-        first, second = here.session(), here.session()
+def test_a_stream_of_text_contains_the_text_of_the_full_response(engine: LocalEngine):
+    with capture_fixture(engine) as capture:
+        first, second = capture.session(), capture.session()
         ask: Any = {"model": "a", "prompt": "stream", "max_tokens": 12, "n": 2}
-        whole = client_of(here, first).create(**ask)
+        complete = client_of(capture, first).create(**ask)
         texts, reasons, usage = ["", ""], [None, None], None
-        for chunk in client_of(here, second).create(**ask, stream=True, stream_options={"include_usage": True}):
+        for chunk in client_of(capture, second).create(
+            **ask, stream=True, stream_options={"include_usage": True}
+        ):
             usage = chunk.usage or usage
             for choice in chunk.choices:
                 texts[choice.index] += choice.text
                 reasons[choice.index] = choice.finish_reason or reasons[choice.index]
-        assert texts == [choice.text for choice in whole.choices] and texts[0] != texts[1]
-        assert reasons == ["length", "length"] and usage is not None and usage.completion_tokens == 24
+        assert texts == [choice.text for choice in complete.choices] and texts[0] != texts[1]
+        assert (
+            reasons == ["length", "length"] and usage is not None and usage.completion_tokens == 24
+        )
 
 
 def test_settings_of_a_text_are_those_of_its_call():
-    with served(Speaker("a;b", "x", "y")) as here:
-        session = here.session()
-        ask = client_of(here, session)
-        assert ask.create(model="a", prompt=["one"], stop=";", temperature=0.5, extra_body={"top_k": -1}).choices[0].text == "a"
-        ask.create(model="a", prompt=TOKENIZER("two")["input_ids"], extra_body={"stop_token_ids": [7], "top_k": 5})
+    with capture_fixture(LineEngine("a;b", "x", "y")) as capture:
+        session = capture.session()
+        ask = client_of(capture, session)
+        assert (
+            ask.create(
+                model="a", prompt=["one"], stop=";", temperature=0.5, extra_body={"top_k": -1}
+            )
+            .choices[0]
+            .text
+            == "a"
+        )
+        ask.create(
+            model="a",
+            prompt=TOKENIZER("two")["input_ids"],
+            extra_body={"stop_token_ids": [7], "top_k": 5},
+        )
         ask.create(model="a", prompt="<|im_start|>x", max_tokens=3, extra_body={"ignore_eos": True})
-        first, second, third = rewarded(here, session).calls
-        assert (first.sampling.stop_strings, first.sampling.temperature, first.sampling.top_k, first.sampling.budget) == (
+        first, second, third = rewarded(capture, session).calls
+        assert (
+            first.sampling.stop_strings,
+            first.sampling.temperature,
+            first.sampling.top_k,
+            first.sampling.budget,
+        ) == (
             (";",),
             0.5,
             0,
             12,
         )
-        assert (second.sampling.stop_ids, second.sampling.top_k) == ((*AGENT.sampling.stop_ids, 7), 5)
-        assert text(second.prompt) == "two" and (third.sampling.stop_ids, third.sampling.budget) == ((), 3)
+        assert (second.sampling.stop_ids, second.sampling.top_k) == (
+            (*AGENT.sampling.stop_ids, 7),
+            5,
+        )
+        assert decode_text(second.prompt) == "two" and (
+            third.sampling.stop_ids,
+            third.sampling.budget,
+        ) == ((), 3)
         assert len(third.prompt) == 2  # the special token is one
 
 
 def test_what_is_not_supported_of_texts_is_refused():
-    with served(Speaker()) as here:
-        ask = client_of(here, here.session())
+    with capture_fixture(LineEngine()) as capture:
+        ask = client_of(capture, capture.session())
         for wish in (
-            {"logprobs": 3}, {"echo": True}, {"best_of": 2}, {"suffix": "x"}, {"prompt": ["a", "b"]}, {"prompt": [[1], [2]]},
+            {"logprobs": 3},
+            {"echo": True},
+            {"best_of": 2},
+            {"suffix": "x"},
+            {"prompt": ["a", "b"]},
+            {"prompt": [[1], [2]]},
             {"prompt": ""},
-            {"prompt": [10**6]}, {"prompt": [-1]}, {"temperature": 0}, {"presence_penalty": 1}, {"extra_body": {"messages": []}},
-        ):  # fmt: skip
+            {"prompt": [10**6]},
+            {"prompt": [-1]},
+            {"temperature": 0},
+            {"presence_penalty": 1},
+            {"extra_body": {"messages": []}},
+        ):
             with pytest.raises(openai.BadRequestError) as refused:
                 ask.create(**{"model": "a", "prompt": "x", **wish})
             assert refused.value.body["message"]
 
 
-def test_the_engine_for_outside_servers_samples_from_it(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch):
+def test_a_remote_engine_samples_from_it(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch):
     judge = dataclasses.replace(AGENT, trainable=False)
-    prompt, sampling = np.array([72, 105, 33], np.int32), Sampling(budget=8, temperature=0.0, stop_ids=AGENT.sampling.stop_ids)
-    with served(engine, agents={"policy": judge}) as here:
-        session = here.session()
+    prompt, sampling = (
+        np.array([72, 105, 33], np.int32),
+        Sampling(budget=8, temperature=0.0, stop_ids=AGENT.sampling.stop_ids),
+    )
+    with capture_fixture(engine, agents={"policy": judge}) as capture:
+        session = capture.session()
         monkeypatch.setenv("KEY", session.secret)
-        outside = EndpointEngine(
-            EndpointConfig(
-                url=f"{here.server.url_of(session)}/v1", model="policy", positions=256, logprobs="processed", api_key_variable="KEY"
+        outside = RemoteEngine(
+            RemoteEngineConfig(
+                url=f"{capture.server.url_of(session)}/v1",
+                model="policy",
+                positions=256,
+                logprobs="processed",
+                api_key_variable="KEY",
             ),
-            text=text,
+            detokenize=decode_text,
         )
-        found, own = (one.submit(prompt, sampling, (1, 2)).result(timeout=60) for one in (outside, engine))
-        assert found.action.tolist() == own.action.tolist() and found.finish_reason == own.finish_reason
-        drawn = outside.submit(prompt, dataclasses.replace(sampling, temperature=1.0, top_k=3), (1, 2)).result(timeout=60)
-        assert len(drawn.action) and np.all(drawn.sampler_logp <= 0) and np.all(drawn.sampler_logp > -20)
+        remote, local = (
+            x.submit(prompt, sampling, (1, 2)).result(timeout=60) for x in (outside, engine)
+        )
+        assert (
+            remote.action.tolist() == local.action.tolist()
+            and remote.finish_reason == local.finish_reason
+        )
+        sampled = outside.submit(
+            prompt, dataclasses.replace(sampling, temperature=1.0, top_k=3), (1, 2)
+        ).result(timeout=60)
+        assert (
+            len(sampled.action)
+            and np.all(sampled.sampler_logp <= 0)
+            and np.all(sampled.sampler_logp > -20)
+        )
         outside.close()

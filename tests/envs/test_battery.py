@@ -1,4 +1,4 @@
-"""What every registered environment must do, whatever it plays."""
+"""What every registered environment must satisfy."""
 
 import importlib
 import json
@@ -18,16 +18,20 @@ from gymnasium.utils.env_checker import check_env
 import agentrl_jax.envs
 from agentrl_jax.environment import Environment, make, normalized_score
 from agentrl_jax.errors import EnvironmentFailure, UserError
-from agentrl_jax.games import Game
 from agentrl_jax.messages import ImagePart, Message, TextPart, assistant, user
+from agentrl_jax.multi_agent import MultiAgentEnvironment
 from agentrl_jax.trajectories import Turn
 
-NEEDS = {"agentrl/Chess-v0": "pyspiel", "agentrl/ChessEndgames-v0": "pyspiel"}  # which module of an extra
+# The optional module that an environment needs.
+NEEDS = {"agentrl/Chess-v0": "pyspiel", "agentrl/ChessEndgames-v0": "pyspiel"}
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
-NAMES = sorted(name for name in gymnasium.registry if name.startswith("agentrl/") and name not in ABSENT)
-SOLITARY = [name for name in NAMES if not isinstance(make(name), Game)]  # what is more of games is in test_games.py
-PLAYERS = [(name, player) for name in NAMES for player in make(name).players]
-LIMIT = 1000  # no game here is longer
+NAMES = sorted(
+    name for name in gymnasium.registry if name.startswith("agentrl/") and name not in ABSENT
+)
+# Multi-agent environments have further tests in test_games.py.
+SINGLE_AGENT = [name for name in NAMES if not isinstance(make(name), MultiAgentEnvironment)]
+PLAYERS = [(name, player) for name in NAMES for player in make(name).scripted_policies]
+LIMIT = 1000  # every episode is shorter
 
 ILLEGAL = {
     "empty": "",
@@ -46,23 +50,25 @@ ILLEGAL = {
     "markup": "<|im_end|>\n<tool_call>{}</tool_call>",
     "number": "12345",
     "format": "{0} %s {target}",
-    "parts": assistant("").replace(content=(TextPart("x"), ImagePart("data:image/png;base64,"), TextPart("y"))),
+    "parts": assistant("").replace(
+        content=(TextPart("x"), ImagePart("data:image/png;base64,"), TextPart("y"))
+    ),
     "no parts": assistant("").replace(content=()),
     "someone else's": user("x"),
 }
 
 
-def players_rng(seed: int) -> np.random.Generator:
-    """A stream of the player's own: the seed alone would repeat the world's draws, and a random guess would be the answer."""
+def policy_rng(seed: int) -> np.random.Generator:
+    """A generator independent of the environment's, which is seeded with `seed` alone."""
     return np.random.default_rng([seed, 1])
 
 
 def play(env: Environment, player: str, seed: int, **reset) -> list:
-    """The opening and then every (action, messages, reward, terminated, truncated, info) of one episode."""
-    rng = players_rng(seed)
+    """The opening, then (action, messages, reward, terminated, truncated, info) of each step."""
+    rng = policy_rng(seed)
     record: list = [env.reset(seed=seed, **reset)]
     for _ in range(LIMIT):
-        action, named = env.players[player](env, rng), env.actions()
+        action, named = env.scripted_policies[player](env, rng), env.actions()
         assert named is None or action in named
         record.append((action, *env.step(action)))
         if record[-1][3] or record[-1][4]:
@@ -70,7 +76,7 @@ def play(env: Environment, player: str, seed: int, **reset) -> list:
     raise AssertionError(f"{player} did not finish within {LIMIT} steps")
 
 
-def play_everything(names: list[str]) -> dict[str, list]:
+def play_all(names: list[str]) -> dict[str, list]:
     return {name: play(make(name), "random", seed=3) for name in names}
 
 
@@ -78,15 +84,19 @@ def total(record: list) -> float:
     return sum(step[2] for step in record[1:])
 
 
-@pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)}: OpenSpiel is not installed; make test-extras does it")
-def test_every_registered_environment_is_played_here():
+@pytest.mark.skipif(
+    bool(ABSENT),
+    reason=f"{', '.join(ABSENT)}: OpenSpiel is not installed; make test-extras does it",
+)
+def test_every_registered_environment_is_tested_here():
     assert set(NAMES) == {name for name in gymnasium.registry if name.startswith("agentrl/")}
 
 
-def test_an_environment_says_which_extra_it_needs():
+def test_an_environment_without_its_extra_names_it():
     code = (
         "import sys\n"
-        f"sys.modules.update(dict.fromkeys({sorted(set(NEEDS.values()))}))\n"  # as if they were not installed
+        # Import as if they were not installed.
+        f"sys.modules.update(dict.fromkeys({sorted(set(NEEDS.values()))}))\n"
         "from agentrl_jax.environment import make\n"
         "from agentrl_jax.errors import UserError\n"
         "import agentrl_jax.envs\n"
@@ -95,10 +105,12 @@ def test_an_environment_says_which_extra_it_needs():
         "    except UserError as error: assert 'pip install' in str(error)\n"
         "    else: raise AssertionError(name)\n"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=60
+    )
 
 
-def test_importing_again_registers_nothing_twice_and_warns_of_nothing():
+def test_reloading_the_package_registers_nothing_twice_and_does_not_warn():
     before = dict(gymnasium.registry)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -115,15 +127,20 @@ def test_a_worker_imports_no_jax_and_importing_the_package_loads_no_environment(
         f"for name in {NAMES}: make(name).reset(seed=0)\n"
         "assert not {'jax', 'flax', 'transformers'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=Path(__file__).parents[2],
+        check=True,
+        timeout=60,
+    )
 
 
-def test_a_spawned_process_plays_the_same_episodes():
+def test_a_spawned_process_has_the_same_episodes():
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(play_everything, (NAMES,)) == play_everything(NAMES)
+        assert pool.apply(play_all, (NAMES,)) == play_all(NAMES)
 
 
-def test_another_package_finds_the_ids_through_the_module():
+def test_gymnasium_finds_an_id_through_the_module_name():
     assert isinstance(gymnasium.make("agentrl_jax.envs:agentrl/Wordle-v0").unwrapped, Environment)
 
 
@@ -132,26 +149,28 @@ class TestEveryEnvironment:
     def test_gymnasiums_checker_finds_nothing(self, name):
         check_env(gymnasium.make(name).unwrapped)
 
-    def test_it_plays_inside_gymnasiums_own_wrappers(self, name):
+    def test_it_runs_inside_gymnasiums_wrappers(self, name):
         env = gymnasium.make(name, render_mode="ansi")
         opening, _ = env.reset(seed=0)
         answer, *_ = env.step(env.action_space.sample())
         assert isinstance(env.unwrapped, Environment)
-        assert env.render() == "".join(t if t.endswith("\n") else t + "\n" for t in self._texts(env.unwrapped, opening, answer))
+        assert env.render() == "".join(
+            t if t.endswith("\n") else t + "\n" for t in self._texts(env.unwrapped, opening, answer)
+        )
 
     def _texts(self, env: Environment, opening, answer) -> list[str]:
-        return [*(m.text for m in opening), env._log[0][0].text, *(m.text for m in answer)]
+        return [*(m.text for m in opening), env._step_history[0][0].text, *(m.text for m in answer)]
 
-    def test_the_horizon_is_the_games_own(self, name):
+    def test_its_spec_sets_no_time_limit(self, name):
         assert gymnasium.spec(name).max_episode_steps is None
 
-    def test_its_description_is_plain_data(self, name):
+    def test_its_spec_is_json(self, name):
         assert json.loads(gymnasium.spec(name).to_json())["id"] == name
 
-    def test_it_tells_people_how_to_play_and_names_its_players(self, name):
+    def test_it_has_rules_and_the_random_and_expert_policies(self, name):
         env = make(name)
         assert len(env.rules) > 40
-        assert {"random", "expert"} <= env.players.keys()
+        assert {"random", "expert"} <= env.scripted_policies.keys()
 
     def test_a_seed_fixes_the_episode(self, name):
         env = make(name)
@@ -162,7 +181,7 @@ class TestEveryEnvironment:
     def test_seeds_differ(self, name):
         assert len({repr(play(make(name), "expert", seed)) for seed in range(12)}) > 1
 
-    def test_a_fresh_seedless_reset_can_still_be_repeated(self, name):
+    def test_a_first_reset_without_a_seed_can_be_repeated(self, name):
         env = make(name)
         opening, _ = env.reset()
         assert make(name).reset(seed=env._seed)[0] == opening
@@ -176,17 +195,19 @@ class TestEveryEnvironment:
             env.step("x")
         assert play(env, "random", seed=1) == play(make(name), "random", seed=1)
 
-    @pytest.mark.parametrize("kind", ILLEGAL)
-    def test_illegal_text_is_answered(self, name, kind):
+    def test_illegal_text_is_answered(self, name):
         env = make(name)
-        env.reset(seed=0)
-        answer, reward, terminated, truncated, info = env.step(ILLEGAL[kind])
-        assert answer in env.observation_space and all(m.role == "user" and isinstance(m.content, str) for m in answer)
-        assert env.reward_bounds[0] <= reward <= env.reward_bounds[1]
-        assert type(terminated) is bool and not truncated
-        assert info.get("legal", False) is False  # worlds that take any text need not say
+        for kind, text in ILLEGAL.items():
+            env.reset(seed=0)
+            answer, reward, terminated, truncated, info = env.step(text)
+            assert answer in env.observation_space, kind
+            assert all(m.role == "user" and isinstance(m.content, str) for m in answer), kind
+            assert env.reward_bounds[0] <= reward <= env.reward_bounds[1], kind
+            assert type(terminated) is bool and not truncated, kind
+            # Environments that accept any text need not report it.
+            assert info.get("legal", False) is False, kind
 
-    def test_nothing_but_illegal_text_still_ends(self, name):
+    def test_an_episode_of_illegal_texts_ends(self, name):
         env = make(name)
         env.reset(seed=0)
         kinds = list(ILLEGAL.values())
@@ -203,7 +224,7 @@ class TestEveryEnvironment:
         with pytest.raises(UserError, match="colour"):
             make(name, {"colour": "red"})
 
-    def test_closing_twice_is_fine(self, name):
+    def test_it_can_be_closed_twice(self, name):
         env = make(name)
         env.reset(seed=0)
         env.close()
@@ -212,19 +233,19 @@ class TestEveryEnvironment:
     def test_it_pickles_in_the_middle_of_an_episode(self, name):
         env = make(name)
         env.reset(seed=5)
-        rng = players_rng(5)
+        rng = policy_rng(5)
         twin = env
         for _ in range(4):
-            if env._done:
+            if env._is_over:
                 break
             data = pickle.dumps(env)
             assert len(data) < 50_000
             twin = pickle.loads(data)
-            action = env.players["random"](env, rng)
+            action = env.scripted_policies["random"](env, rng)
             assert twin.step(action) == env.step(action)
         assert twin is not env and twin.reset() == env.reset()
 
-    def test_score_anchors_rise(self, name):
+    def test_score_anchors_increase(self, name):
         anchors = make(name).score_anchors
         if anchors is not None:
             assert anchors[0] < anchors[1] < anchors[2]
@@ -233,27 +254,40 @@ class TestEveryEnvironment:
     def test_its_context_shows_the_newest_message(self, name):
         env = make(name)
         opening, *steps = play(env, "random", seed=2)
-        turns = [Turn((), assistant(action), answer, reward, info=info) for action, answer, reward, _, _, info in steps]
+        turns = [
+            Turn((), assistant(action), answer, reward, info=info)
+            for action, answer, reward, _, _, info in steps
+        ]
         assert tuple(env.context.view(opening[0], ())) == opening[0]
         for n in range(1, len(turns)):
             assert list(env.context.view(opening[0], turns[:n]))[-1] == turns[n - 1].observation[-1]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name == "agentrl/Chess-v0" else name for name in SOLITARY])
-def test_the_expert_beats_the_random_player(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "agentrl/Chess-v0" else name
+        for name in SINGLE_AGENT
+    ],
+)
+def test_the_expert_beats_the_random_policy(name):
     env = make(name)
-    means = {p: np.mean([total(play(env, p, seed)) for seed in range(20)]) for p in ("random", "expert")}
+    means = {
+        p: np.mean([total(play(env, p, seed)) for seed in range(20)]) for p in ("random", "expert")
+    }
     assert means["expert"] - means["random"] >= 0.5 * (env.reward_bounds[1] - env.reward_bounds[0])
 
 
 @pytest.mark.parametrize("name,player", PLAYERS)
-def test_every_player_finishes_within_the_reward_bounds(name, player):
+def test_every_scripted_policy_finishes_within_the_reward_bounds(name, player):
     env = make(name)
     for seed in range(5):
         (opening, _), *steps = play(env, player, seed)
         assert opening in env.observation_space and opening
         for action, answer, reward, terminated, truncated, info in steps:
-            assert isinstance(action, str) and not action.endswith("\n") and action in env.action_space
+            assert (
+                isinstance(action, str) and not action.endswith("\n") and action in env.action_space
+            )
             assert answer in env.observation_space and all(isinstance(m, Message) for m in answer)
             assert type(reward) is float and env.reward_bounds[0] <= reward <= env.reward_bounds[1]
             assert type(terminated) is bool and type(truncated) is bool
@@ -266,7 +300,7 @@ def test_every_player_finishes_within_the_reward_bounds(name, player):
 @pytest.mark.parametrize("name", NAMES)
 class TestFork:
     @pytest.mark.parametrize("player", ["random", "expert"])
-    def test_it_equals_the_replay_at_every_turn(self, name, player):
+    def test_it_equals_a_replay_at_every_turn(self, name, player):
         env = make(name)
         _, *steps = play(env, player, seed=4)
         for turn in {0, 1, len(steps) // 2, len(steps) - 1}:
@@ -274,9 +308,9 @@ class TestFork:
             assert fork.render() == replay.render()
             for action, *result in steps[turn:]:
                 assert list(fork.step(action)) == list(replay.step(action)) == result
-            assert fork.reset() == replay.reset()  # their random streams are at the same place, too
+            assert fork.reset() == replay.reset()  # their generators agree, too
 
-    def test_it_lives_its_own_life(self, name):
+    def test_it_is_independent_of_the_original(self, name):
         env = make(name)
         env.reset(seed=6)
         env.step("x")
@@ -284,13 +318,13 @@ class TestFork:
         assert fork.render() == before and fork.spec == env.spec
         env.action_space.seed(0)
         fork.action_space.seed(1)
-        answers = [fork.step(text)[0] for text in "yz" if not fork._done]
+        answers = [fork.step(text)[0] for text in "yz" if not fork._is_over]
         assert env.render() == before
         fork.reset(seed=99)
         assert env.render() == before and env.np_random is not fork.np_random
-        assert [env.step(text)[0] for text in "yz" if not env._done] == answers
+        assert [env.step(text)[0] for text in "yz" if not env._is_over] == answers
 
-    def test_a_finished_world_forks_finished(self, name):
+    def test_a_finished_environment_forks_finished(self, name):
         env = make(name)
         play(env, "random", seed=0)
         with pytest.raises(EnvironmentFailure):
@@ -298,6 +332,6 @@ class TestFork:
         with pytest.raises(EnvironmentFailure):
             Environment.fork(env).step("x")
 
-    def test_there_is_nothing_to_fork_before_a_reset(self, name):
+    def test_it_fails_before_a_reset(self, name):
         with pytest.raises(EnvironmentFailure, match="reset"):
             make(name).fork()

@@ -1,4 +1,4 @@
-"""Twenty Questions against its data file read anew, hand-made tables, known numbers and hostile text."""
+"""Twenty Questions against its data file, hand-made tables, known numbers and hostile text."""
 
 import csv
 import random
@@ -7,20 +7,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile import texts as hostile_texts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.hostile_actions import hostile_texts as hostile_texts
 
 from agentrl_jax.environment import make
-from agentrl_jax.envs.lmrl.twenty_questions.game import SUBSET, TwentyQuestions
-from agentrl_jax.envs.lmrl.twenty_questions.scripted import ScriptedOracle, truth
-from agentrl_jax.envs.lmrl.twenty_questions.success import is_done, last_word_is
-from agentrl_jax.envs.lmrl.twenty_questions.table import attributes, guess, matrix, row_of, things
+from agentrl_jax.envs.lmrl.twenty_questions.game import ARCHER_SUBSET, TwentyQuestions
+from agentrl_jax.envs.lmrl.twenty_questions.knowledge import (
+    all_items,
+    attribute_matrix,
+    attributes,
+    guess_question,
+    row_by_name,
+)
+from agentrl_jax.envs.lmrl.twenty_questions.scripted import ScriptedOracle, true_rows
+from agentrl_jax.envs.lmrl.twenty_questions.success import is_done, last_word_matches
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import texts
 
 FOLDER = Path(__file__).parents[2] / "envs" / "lmrl" / "twenty_questions"
-NAMES = [name.lower() for thing in things() for name in thing.names]
+NAMES = [name.lower() for thing in all_items() for name in thing.names]
 
 
 def twenty(**options) -> TwentyQuestions:
@@ -29,24 +35,27 @@ def twenty(**options) -> TwentyQuestions:
     return env
 
 
-# --- the table
-
-
-def test_the_table_is_as_large_as_published():
+def test_the_table_has_the_published_size():
     """LMRL-Gym: 158 objects in 17 categories."""
-    assert len(things()) >= 158 and len({thing.category for thing in things()}) == 17 and len(attributes()) >= 40
+    assert (
+        len(all_items()) >= 158
+        and len({thing.category for thing in all_items()}) == 17
+        and len(attributes()) >= 40
+    )
     assert len(set(NAMES)) == len(NAMES)
-    assert {thing.names[0].lower() for thing in things()} >= set(SUBSET)
+    assert {thing.names[0].lower() for thing in all_items()} >= set(ARCHER_SUBSET)
 
 
-def test_no_two_things_are_the_same_and_every_attribute_tells_something():
-    assert len(np.unique(matrix(), axis=0)) == len(things())
-    assert matrix().any(axis=0).all() and not matrix().all(axis=0).any()
-    assert {name for thing in things() for name in thing.attributes} == {attribute.name for attribute in attributes()}
+def test_items_are_distinct_and_every_attribute_splits_them():
+    assert len(np.unique(attribute_matrix(), axis=0)) == len(all_items())
+    assert attribute_matrix().any(axis=0).all() and not attribute_matrix().all(axis=0).any()
+    assert {name for thing in all_items() for name in thing.attributes} == {
+        attribute.name for attribute in attributes()
+    }
 
 
-def test_what_must_hold_between_columns():
-    column = {attribute.name: matrix()[:, i] for i, attribute in enumerate(attributes())}
+def test_attributes_are_consistent():
+    column = {attribute.name: attribute_matrix()[:, i] for i, attribute in enumerate(attributes())}
     kinds = {
         "animal": "mammal bird insect fish reptile pet farm wild fur barks eggs bites",
         "food": "fruit vegetable dessert baked meat sweet salad",
@@ -69,18 +78,27 @@ def test_what_must_hold_between_columns():
     exceptions = {("food", "sweet"): {"Lemonade"}, ("animal", "fur"): {"Teddy bear"}}
     for general, specials in kinds.items():
         for special in specials.split():
-            odd = {things()[row].names[0] for row in np.flatnonzero(column[special] & ~column[general])}
+            odd = {
+                all_items()[row].names[0]
+                for row in np.flatnonzero(column[special] & ~column[general])
+            }
             assert odd <= exceptions.get((general, special), set()), (general, special)
-    for pair in ("food drink", "animal manmade", "animal vehicle", "metal wood", "two_wheels four_wheels", "heavy one_hand"):
-        one, other = pair.split()
-        assert not (column[one] & column[other]).any(), pair
+    for pair in (
+        "food drink",
+        "animal manmade",
+        "animal vehicle",
+        "metal wood",
+        "two_wheels four_wheels",
+        "heavy one_hand",
+    ):
+        first, second = pair.split()
+        assert not (column[first] & column[second]).any(), pair
 
 
-# --- the oracle
-
-
-def restated(data: list[dict[str, str]], questions: dict[str, str], target: str, question: str) -> str:
-    """The oracle once more, for what `any_question` asks: the file's own words, "or" for any, "not" for the opposite."""
+def restated(
+    data: list[dict[str, str]], questions: dict[str, str], target: str, question: str
+) -> str:
+    """The oracle for the questions of `any_question`: the file's own words, "or" and "not"."""
     row = next(row for row in data if target.lower() in row["names"].lower().split(";"))
 
     def simple(part: str) -> bool:
@@ -90,7 +108,9 @@ def restated(data: list[dict[str, str]], questions: dict[str, str], target: str,
         assert name is not None, part
         return (name[2] in row["names"].lower().split(";")) != bool(name[1])
 
-    alternatives = question.removesuffix("?").split(" or Is it ") if " or Is it " in question else [question]
+    alternatives = (
+        question.removesuffix("?").split(" or Is it ") if " or Is it " in question else [question]
+    )
     parts = [p if p.startswith(("Is", "Do", "Can")) else f"Is it {p}" for p in alternatives]
     return "Yes." if any(simple(p if p.endswith("?") else p + "?") for p in parts) else "No."
 
@@ -99,16 +119,20 @@ def any_question(dice: random.Random, questions: list[str]) -> str:
     kind = dice.randrange(5)
     if kind < 2:
         return dice.choice(questions)
-    one, other = (guess(dice.choice(things())) for _ in range(2))
-    return (one, one.replace("Is it", "Is it not"), f"{one.removesuffix('?')} or {other}")[kind - 2]
+    first, second = (guess_question(dice.choice(all_items())) for _ in range(2))
+    return (first, first.replace("Is it", "Is it not"), f"{first.removesuffix('?')} or {second}")[
+        kind - 2
+    ]
 
 
 def restated_done(names: list[str], question: str) -> bool:
-    """LMRL-Gym's test for these questions: they end with the object's name and name nothing else."""
-    return any(re.fullmatch(rf"Is it (?:not )?(?:an? )?{re.escape(name)}\?", question) for name in names)
+    """LMRL-Gym's test here: a question ends with the object's name and holds no other noun."""
+    return any(
+        re.fullmatch(rf"Is it (?:not )?(?:an? )?{re.escape(name)}\?", question) for name in names
+    )
 
 
-def test_random_games_follow_the_rules_as_restated():
+def test_random_games_match_the_restated_rules():
     with open(FOLDER / "things.csv", newline="") as file:
         data = list(csv.DictReader(file))
     with open(FOLDER / "attributes.csv", newline="") as file:
@@ -117,14 +141,27 @@ def test_random_games_follow_the_rules_as_restated():
     for seed in range(150):
         opening, _ = env.reset(seed=seed)
         assert texts(opening) == ["Questions:\n"]
-        names = [name for row in data if env.target == row["names"] for name in row["names"].lower().split(";")]
-        for asked in range(1, 21):
-            text = any_question(dice, list(questions)) if dice.random() < 0.97 else f"Is it a {dice.choice(names)}?"
+        names = [
+            name
+            for row in data
+            if env.target == row["names"]
+            for name in row["names"].lower().split(";")
+        ]
+        for num_questions in range(1, 21):
+            text = (
+                any_question(dice, list(questions))
+                if dice.random() < 0.97
+                else f"Is it a {dice.choice(names)}?"
+            )
             reply, reward, terminated, truncated, info = env.step(text)
             answer = restated(data, questions, names[0], text)
             won = answer == "Yes." and restated_done(names, text)
             assert texts(reply) == [answer + "\n"], (env.target, text)
-            assert (reward, terminated, truncated) == (0.0 if won else -1.0, won or asked == 20, False), (env.target, text)
+            assert (reward, terminated, truncated) == (
+                0.0 if won else -1.0,
+                won or num_questions == 20,
+                False,
+            ), (env.target, text)
             assert info.get("success") == (won if terminated else None)
             wins += won
             if terminated:
@@ -132,15 +169,20 @@ def test_random_games_follow_the_rules_as_restated():
     assert 10 < wins < 140
 
 
-def test_every_question_of_the_table_is_understood_as_its_attribute():
+def test_every_attributes_question_is_understood():
     for column, attribute in enumerate(attributes()):
-        assert truth(attribute.question) == set(np.flatnonzero(matrix()[:, column])), attribute.question
+        assert true_rows(attribute.question) == set(
+            np.flatnonzero(attribute_matrix()[:, column])
+        ), attribute.question
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_can_be_guessed_of_its_thing_alone(name):
-    question, row = guess(things()[row_of(name)]).replace(things()[row_of(name)].names[0].lower(), name), row_of(name)  # pyright: ignore
-    assert truth(question) == {row} and is_done(things()[row].names, question)  # pyright: ignore
+def test_every_name_is_true_of_its_item_alone():
+    for name in NAMES:
+        row = row_by_name(name)
+        assert row is not None, name
+        names = all_items()[row].names
+        question = guess_question(all_items()[row]).replace(names[0].lower(), name)
+        assert true_rows(question) == {row} and is_done(names, question), name
 
 
 @pytest.mark.parametrize(
@@ -206,7 +248,7 @@ def test_every_name_can_be_guessed_of_its_thing_alone(name):
         ("football", "Do people play with it outdoors?", True),
         ("soccer ball", "Is it a soccer ball?", True),
         ("bicycle", "Is it a bike?", True),
-        # nobody understands these
+        # not understood
         ("dog", "", False),
         ("dog", "?", False),
         ("dog", "Is it?", False),
@@ -218,9 +260,6 @@ def test_every_name_can_be_guessed_of_its_thing_alone(name):
 )
 def test_answers_by_hand(hidden, question, yes):
     assert ScriptedOracle().answer(hidden, question) == ("Yes." if yes else "No.")
-
-
-# --- the test of a guess
 
 
 @pytest.mark.parametrize(
@@ -250,10 +289,10 @@ def test_answers_by_hand(hidden, question, yes):
     ],
 )
 def test_when_a_guess_is_right(names, question, done, by_last_word):
-    assert (is_done(names, question), last_word_is(names, question)) == (done, by_last_word)
+    assert (is_done(names, question), last_word_matches(names, question)) == (done, by_last_word)
 
 
-def test_archers_test_leaves_objects_of_two_words_unfound():
+def test_archers_test_never_accepts_names_of_two_words():
     env = twenty(last_word_only=True)
     env.reset(seed=0, options={"target": "soccer ball"})
     assert env.step("Is it a soccer ball?")[1:3] == (-1.0, False)
@@ -262,32 +301,39 @@ def test_archers_test_leaves_objects_of_two_words_unfound():
     assert env.score_anchors is None
 
 
-# --- the game
-
-
-def test_a_game_reads_as_in_lmrl_gym():
+def test_a_game_has_the_format_of_lmrl_gym():
     env = twenty()
     env.reset(seed=0, options={"target": "dog"})
     for question in ("Is it a fruit?", "Is it an animal?", "Is it a dog?"):
         *_, info = env.step(question)
-    assert env.render() == "Questions:\nIs it a fruit?\nNo.\nIs it an animal?\nYes.\nIs it a dog?\nYes.\n" and info["success"] is True
+    assert (
+        env.render()
+        == "Questions:\nIs it a fruit?\nNo.\nIs it an animal?\nYes.\nIs it a dog?\nYes.\n"
+        and info["success"] is True
+    )
 
 
 def test_the_subset_is_archers():
     env = twenty(words="subset")
-    found = set()
+    targets_found = set()
     for seed in range(200):
         env.reset(seed=seed)
-        found.add(env.target.split(";")[0].lower())
-    assert found == set(SUBSET) and "10 everyday things" in env.rules
+        targets_found.add(env.target.split(";")[0].lower())
+    assert targets_found == set(ARCHER_SUBSET) and "10 everyday things" in env.rules
     with pytest.raises(UserError, match="target must be one of the 10 objects"):
         env.reset(options={"target": "cat"})
 
 
 @pytest.mark.parametrize(
-    "options", [{"words": "none"}, {"oracle": "me"}, {"oracle": {"port": 3}}, {"oracle": {"url": "u", "model": "m", "form": "x"}}]
+    "options",
+    [
+        {"words": "none"},
+        {"oracle": "me"},
+        {"oracle": {"port": 3}},
+        {"oracle": {"url": "u", "model": "m", "form": "x"}},
+    ],
 )
-def test_an_impossible_option_is_an_error(options):
+def test_an_invalid_option_is_an_error(options):
     with pytest.raises(UserError):
         twenty(**options)
 
@@ -298,24 +344,23 @@ def test_a_target_must_be_an_object(target):
         twenty().reset(options={"target": target})
 
 
-class Liar:
-    """An oracle that says yes to everything."""
+class ConstantOracle:
+    """An oracle that always says yes."""
 
     def answer(self, hidden: str, question: str) -> str:
         return "Yes."
 
 
-def test_another_oracle_can_stand_in_but_a_yes_alone_wins_nothing():
+def test_yes_from_another_oracle_does_not_make_a_guess():
     env = twenty()
-    env.oracle = Liar()
+    env.oracle = ConstantOracle()
     env.reset(seed=0, options={"target": "dog"})
-    assert env.step("Is it a cat?")[:3] == (env._log[-1][1], -1.0, False)
+    assert env.step("Is it a cat?")[:3] == (env._step_history[-1][1], -1.0, False)
     assert env.step("Is it a cat or a dog?")[1:3] == (-1.0, False)
-    assert isinstance(env.players["expert"](env, np.random.default_rng(0)), str)  # whose answers fit nothing
+    assert isinstance(
+        env.scripted_policies["expert"](env, np.random.default_rng(0)), str
+    )  # whose answers are consistent with no object
     assert env.step("Is it a dog?")[1:3] == (0.0, True)
-
-
-# --- players
 
 
 def returns(env: TwentyQuestions, player: str, games: int) -> np.ndarray:
@@ -324,7 +369,7 @@ def returns(env: TwentyQuestions, player: str, games: int) -> np.ndarray:
         env.reset(seed=game)
         rng, done = np.random.default_rng([game, 1]), False
         while not done:
-            _, reward, done, _, _ = env.step(env.players[player](env, rng))
+            _, reward, done, _, _ = env.step(env.scripted_policies[player](env, rng))
             out[game] += reward
     return out
 
@@ -332,11 +377,13 @@ def returns(env: TwentyQuestions, player: str, games: int) -> np.ndarray:
 @pytest.mark.parametrize("words,expected", [("all", -1267 / 177), ("subset", -3.0)])
 def test_the_experts_mean_return_is_known_exactly(words, expected):
     env, scores = twenty(words=words), []
-    for row in env.rows:
-        env.reset(options={"target": things()[row].names[0]})
+    for row in env.playable_rows:
+        env.reset(options={"target": all_items()[row].names[0]})
         total, done = 0.0, False
         while not done:
-            _, reward, done, _, info = env.step(env.players["expert"](env, np.random.default_rng(0)))
+            _, reward, done, _, info = env.step(
+                env.scripted_policies["expert"](env, np.random.default_rng(0))
+            )
             total += reward
         assert info["success"]
         scores.append(total)
@@ -345,23 +392,30 @@ def test_the_experts_mean_return_is_known_exactly(words, expected):
         assert env.score_anchors == (-20, -17.3, round(float(np.mean(scores)), 3))
 
 
-def test_the_mixture_scores_as_the_published_data():
-    assert np.mean(returns(twenty(), "mixture", 300)) == pytest.approx(-17.3, abs=0.9)  # 4 standard errors
+def test_the_mixture_has_the_published_mean_return():
+    assert np.mean(returns(twenty(), "mixture", 300)) == pytest.approx(
+        -17.3, abs=0.9
+    )  # 4 standard errors
 
 
-# --- hostile text
-
-FREE = hostile_texts(*NAMES, *(phrase for attribute in attributes() for phrase in attribute.phrases))
+FREE = hostile_texts(
+    *NAMES, *(phrase for attribute in attributes() for phrase in attribute.phrases)
+)
 
 
 @settings(max_examples=100, deadline=2000)
 @given(st.integers(0, 176), FREE)
 @example(13, "Is it a dog?\nYes.\nIs it a dog?")
-def test_no_text_breaks_it_tells_the_answer_or_wins_without_a_guess(row, text):
+def test_no_text_raises_reveals_the_object_or_wins_without_a_guess(row, text):
     env = twenty()
-    env.reset(options={"target": things()[row].names[0]})
+    env.reset(options={"target": all_items()[row].names[0]})
     reply, reward, terminated, _, _ = env.step(text)
     assert texts(reply) in (["Yes.\n"], ["No.\n"])
     ended = re.sub(r"[\W\d_]+$", "", text.lower())
-    named = any(re.search(rf"(^|\W){re.sub(r'[^a-z]', '.?', name.lower())}$", ended) for name in things()[row].names)
-    assert reward == (0.0 if terminated else -1.0) and (not terminated or (named and texts(reply) == ["Yes.\n"]))
+    named = any(
+        re.search(rf"(^|\W){re.sub(r'[^a-z]', '.?', name.lower())}$", ended)
+        for name in all_items()[row].names
+    )
+    assert reward == (0.0 if terminated else -1.0) and (
+        not terminated or (named and texts(reply) == ["Yes.\n"])
+    )

@@ -1,4 +1,4 @@
-"""UCI engines: Stockfish where it is installed, and programs that hang, die and talk nonsense."""
+"""UCI engines: Stockfish where it is installed, and fake engines that fail in various ways."""
 
 import gc
 import os
@@ -13,19 +13,23 @@ import numpy as np
 import pytest
 
 from agentrl_jax.environment import make
-from agentrl_jax.envs.lmrl.chess.uci import Engine, find
+from agentrl_jax.envs.lmrl.chess.uci import UCIEngine, find_program
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 
 START = "fen rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
-needs_rules = pytest.mark.skipif(find_spec("pyspiel") is None, reason="OpenSpiel is not installed: make test-extras does it")
+needs_rules = pytest.mark.skipif(
+    find_spec("pyspiel") is None, reason="OpenSpiel is not installed: make test-extras does it"
+)
 try:
-    STOCKFISH = find("stockfish")
+    STOCKFISH = find_program("stockfish")
 except UserError:
     STOCKFISH = ""
-needs_stockfish = pytest.mark.skipif(not STOCKFISH, reason="Stockfish is not installed: apt-get install stockfish does it")
+needs_stockfish = pytest.mark.skipif(
+    not STOCKFISH, reason="Stockfish is not installed: apt-get install stockfish does it"
+)
 
 FAKE = '''#!{python}
-"""An engine that answers {word!r} as it is told, and everything else as an engine does."""
+"""An engine that answers {word!r} as `how` says, and everything else as an engine does."""
 import os, sys, time
 def say(*lines):
     for line in lines: print(line, flush=True)
@@ -34,22 +38,24 @@ for line in sys.stdin:
     open({log!r}, "a").write(line)
     if word == {word!r}:
         {how}
-    if word == "uci": say("Toy 1", "id name Toy", "option name UCI_Elo type spin default 1350 min 1350 max 2850", "uciok")
+    if word == "uci":
+        elo = "option name UCI_Elo type spin default 1350 min 1350 max 2850"
+        say("Toy 1", "id name Toy", elo, "uciok")
     elif word == "isready": say("readyok")
     elif word == "go": say("info depth 1", "bestmove e7e5 ponder g1f3")
     elif word == "quit": break
 '''
 
 
-def fake(folder: Path, word: str = "", how: str = "pass") -> str:
-    """A program that does `how` when it is told `word`, and writes what it is told to the file "log"."""
+def fake_engine(folder: Path, word: str = "", how: str = "pass") -> str:
+    """A program that does `how` on the command `word` and logs its input to the file "log"."""
     path = folder / "engine"
     path.write_text(FAKE.format(python=sys.executable, word=word, how=how, log=str(folder / "log")))
     path.chmod(0o755)
     return str(path)
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -57,29 +63,44 @@ def alive(pid: int) -> bool:
     return True
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def is_gone(pid: int, seconds: float = 10.0) -> bool:
     until = time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < until:
+    while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.01)
-    return not alive(pid)
+    return not is_alive(pid)
 
 
-def ask(engine: Engine, **settings) -> str:
+def ask(engine: UCIEngine, **settings) -> str:
     return engine.best_move(START, settings, "nodes 10", 0.0)
 
 
-def test_an_engine_is_asked_in_order_and_set_only_once(tmp_path):
-    engine = Engine(fake(tmp_path))
-    assert ask(engine, UCI_Elo=1500, UCI_LimitStrength=True) == ask(engine, UCI_Elo=1500, UCI_LimitStrength=True) == "e7e5"
+def test_commands_are_sent_in_order_and_options_once(tmp_path):
+    engine = UCIEngine(fake_engine(tmp_path))
+    assert (
+        ask(engine, UCI_Elo=1500, UCI_LimitStrength=True)
+        == ask(engine, UCI_Elo=1500, UCI_LimitStrength=True)
+        == "e7e5"
+    )
     ask(engine, UCI_Elo=1600)
     engine.close()
     question = ["ucinewgame", "isready", f"position {START}", "go nodes 10"]
-    sent = ["uci", "setoption name UCI_Elo value 1500", "setoption name UCI_LimitStrength value true", *question, *question]
-    assert (tmp_path / "log").read_text().splitlines() == [*sent, "setoption name UCI_Elo value 1600", *question, "quit"]
+    sent = [
+        "uci",
+        "setoption name UCI_Elo value 1500",
+        "setoption name UCI_LimitStrength value true",
+        *question,
+        *question,
+    ]
+    assert (tmp_path / "log").read_text().splitlines() == [
+        *sent,
+        "setoption name UCI_Elo value 1600",
+        *question,
+        "quit",
+    ]
 
 
 def test_a_setting_out_of_range_is_an_error_that_names_the_range(tmp_path):
-    engine = Engine(fake(tmp_path))
+    engine = UCIEngine(fake_engine(tmp_path))
     with pytest.raises(UserError, match="UCI_Elo from 1350 to 2850, not 1200"):
         engine.configure({"UCI_Elo": 1200})
     assert engine.pid is None
@@ -91,81 +112,105 @@ WRONG = {
     "is killed": ("os.kill(os.getpid(), 9)", EnvironmentFailure),
     "half a line": ("os.write(1, b'\\xff\\x00 bestmov'); time.sleep(600)", DeadlineExceeded),
     "closes": ("os.close(1); time.sleep(600)", EnvironmentFailure),
-    "one endless line": ("[os.write(1, b'x' * 65536) for _ in range(40)]; time.sleep(600)", EnvironmentFailure),
-    "endless lines": ("[os.write(1, b'no idea\\n' * 8000) for _ in range(40)]; time.sleep(600)", EnvironmentFailure),
+    "one endless line": (
+        "[os.write(1, b'x' * 65536) for _ in range(40)]; time.sleep(600)",
+        EnvironmentFailure,
+    ),
+    "endless lines": (
+        "[os.write(1, b'no idea\\n' * 8000) for _ in range(40)]; time.sleep(600)",
+        EnvironmentFailure,
+    ),
 }
 
 
-@pytest.mark.parametrize("word,wrong", [*(("go", wrong) for wrong in WRONG), ("uci", "hangs"), ("uci", "leaves"), ("isready", "hangs")])
-def test_an_engine_that_goes_wrong_is_ended_and_the_next_question_starts_another(tmp_path, word, wrong):
+@pytest.mark.parametrize(
+    "word,wrong",
+    [
+        *(("go", wrong) for wrong in WRONG),
+        ("uci", "hangs"),
+        ("uci", "leaves"),
+        ("isready", "hangs"),
+    ],
+)
+def test_a_failed_engine_is_killed_and_the_next_request_starts_another(tmp_path, word, wrong):
     how, failure = WRONG[wrong]
-    engine = Engine(fake(tmp_path, word, how), patience=0.4 if failure is DeadlineExceeded else 20.0)
+    engine = UCIEngine(
+        fake_engine(tmp_path, word, how), timeout=0.4 if failure is DeadlineExceeded else 20.0
+    )
     with pytest.raises(failure, match="engine"):
         ask(engine)
     assert engine.pid is None
-    fake(tmp_path)
-    engine.patience = 20.0
+    fake_engine(tmp_path)
+    engine.timeout = 20.0
     assert ask(engine) == "e7e5"
     engine.close()
 
 
-@pytest.mark.parametrize("noise", ["say('hello', '', 'bestmove a2a3', 'uciok', 'bestmove')", "os.write(1, b'\\xff\\xfe\\n\\x00\\n')"])
-def test_lines_that_nobody_asked_for_are_passed_over(tmp_path, noise):
-    engine = Engine(fake(tmp_path, "isready", noise))
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "say('hello', '', 'bestmove a2a3', 'uciok', 'bestmove')",
+        "os.write(1, b'\\xff\\xfe\\n\\x00\\n')",
+    ],
+)
+def test_unexpected_lines_are_ignored(tmp_path, noise):
+    engine = UCIEngine(fake_engine(tmp_path, "isready", noise))
     assert ask(engine) == "e7e5"
     engine.close()
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_no_process_is_left(tmp_path, stubborn):
-    program = fake(tmp_path, "quit", "time.sleep(600)" if stubborn else "pass")
-    engine = Engine(program)
+    program = fake_engine(tmp_path, "quit", "time.sleep(600)" if stubborn else "pass")
+    engine = UCIEngine(program)
     ask(engine)
     pid = engine.pid
     engine.close()
     engine.close()
-    assert pid and not alive(pid)
+    assert pid and not is_alive(pid)
     ask(engine)
     pid = engine.pid
     del engine
     gc.collect()
-    assert pid and not alive(pid)
+    assert pid and not is_alive(pid)
 
 
-def test_an_engine_leaves_with_its_python(tmp_path):
+def test_an_engine_ends_with_its_python_process(tmp_path):
     code = f"""
-from agentrl_jax.envs.lmrl.chess.uci import Engine
-engine = Engine({fake(tmp_path)!r})
+from agentrl_jax.envs.lmrl.chess.uci import UCIEngine
+engine = UCIEngine({fake_engine(tmp_path)!r})
 engine.best_move({START!r}, {{}}, "nodes 1", 0.0)
 print(engine.pid, flush=True)
 """
     for ending in ("", "import os; os.kill(os.getpid(), 9)"):
-        done = subprocess.run([sys.executable, "-c", code + ending], cwd=Path(__file__).parents[2], capture_output=True, text=True)
-        assert gone(int(done.stdout)), done.stderr
+        done = subprocess.run(
+            [sys.executable, "-c", code + ending],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert is_gone(int(done.stdout)), done.stderr
 
 
-def test_a_copy_elsewhere_is_an_engine_of_its_own(tmp_path):
-    engine = Engine(fake(tmp_path), patience=7.0)
+def test_a_pickled_copy_starts_its_own_engine(tmp_path):
+    engine = UCIEngine(fake_engine(tmp_path), timeout=7.0)
     ask(engine)
     twin = pickle.loads(pickle.dumps(engine))
-    assert (twin.program, twin.patience, twin.pid) == (engine.program, 7.0, None)
+    assert (twin.program, twin.timeout, twin.pid) == (engine.program, 7.0, None)
     assert ask(twin) == "e7e5" and twin.pid != engine.pid
     twin.close()
     engine.close()
 
 
-def test_a_missing_program_is_an_error_that_says_what_to_install():
+def test_a_missing_program_is_an_error_that_names_the_package():
     with pytest.raises(UserError, match="install Debian's package stockfish"):
-        find("no-such-engine")
-
-
-# --- worlds
+        find_program("no-such-engine")
 
 
 @needs_rules
 @pytest.mark.parametrize("reply", ["e2e4", "(none)", "e7e8q", "", "e7e5e4"])
-def test_an_illegal_reply_is_a_failure_of_the_world(tmp_path, reply):
-    program = fake(tmp_path, "go", f"say('bestmove {reply}'); continue")
+def test_an_illegal_reply_is_an_environment_failure(tmp_path, reply):
+    program = fake_engine(tmp_path, "go", f"say('bestmove {reply}'); continue")
     env = make("agentrl/Chess-v0", {"opponent": "stockfish", "program": program, "elo": None})
     env.reset(seed=0)
     with pytest.raises(EnvironmentFailure, match="no legal move"):
@@ -174,22 +219,28 @@ def test_an_illegal_reply_is_a_failure_of_the_world(tmp_path, reply):
 
 
 @needs_rules
-def test_an_engine_plays_the_game_it_is_told(tmp_path):
-    env = make("agentrl/Chess-v0", {"opponent": "stockfish", "program": fake(tmp_path), "movetime": 5})
+def test_an_engine_plays_in_the_environment(tmp_path):
+    env = make(
+        "agentrl/Chess-v0",
+        {"opponent": "stockfish", "program": fake_engine(tmp_path), "movetime": 5},
+    )
     env.reset(seed=0)
     (message,), reward, *_ = env.step("d 4")
-    assert message.text[::2] == "rnbqkbnr/pppp1ppp/8/4p3/3P4/8/PPP1PPPP/RNBQKBNR w KQkq - 0 2" and reward == 0
+    assert (
+        message.text[::2] == "rnbqkbnr/pppp1ppp/8/4p3/3P4/8/PPP1PPPP/RNBQKBNR w KQkq - 0 2"
+        and reward == 0
+    )
     env.close()
     assert f"position {START} moves d2d4" in (tmp_path / "log").read_text().splitlines()
     assert "go movetime 5" in (tmp_path / "log").read_text().splitlines()
 
 
 @needs_rules
-def test_a_fork_asks_nothing_that_was_answered(tmp_path):
+def test_a_fork_repeats_no_request(tmp_path):
     def questions() -> int:
         return (tmp_path / "log").read_text().count("go ")
 
-    env = make("agentrl/Chess-v0", {"opponent": "stockfish", "program": fake(tmp_path)})
+    env = make("agentrl/Chess-v0", {"opponent": "stockfish", "program": fake_engine(tmp_path)})
     env.reset(seed=0)
     env.step("e 4")
     assert env.fork().render() == env.fork(1).render() == env.render() and questions() == 1
@@ -208,17 +259,17 @@ def test_stockfish_plays(name):
     rng, done, moves = np.random.default_rng(0), False, 0
     env.reset(seed=0)
     while not done and moves < 12:
-        _, _, terminated, truncated, info = env.step(env.players["random"](env, rng))
+        _, _, terminated, truncated, info = env.step(env.scripted_policies["random"](env, rng))
         done, moves = terminated or truncated, moves + 1
         assert info["legal"]
     pid = env.opponent.engine.pid  # type: ignore[attr-defined]
     env.close()
-    assert pid and not alive(pid)
+    assert pid and not is_alive(pid)
 
 
 @needs_rules
 @needs_stockfish
-def test_stockfish_at_full_strength_repeats_itself_when_it_counts_nodes():
+def test_stockfish_with_a_node_limit_is_reproducible():
     games = []
     for _ in range(2):
         env = make("agentrl/Chess-v0", {"opponent": "stockfish", "elo": None, "nodes": 500})
@@ -230,7 +281,7 @@ def test_stockfish_at_full_strength_repeats_itself_when_it_counts_nodes():
 
 @needs_rules
 @needs_stockfish
-def test_stockfish_says_which_strengths_it_has():
+def test_a_strength_out_of_range_is_an_error():
     with pytest.raises(UserError, match="UCI_Elo from 1350 to 2850, not 1200"):
         make("agentrl/Chess-v0", {"opponent": "stockfish", "elo": 1200})
     with pytest.raises(UserError, match="Skill Level from 0 to 20, not 21"):
@@ -240,14 +291,14 @@ def test_stockfish_says_which_strengths_it_has():
 @needs_rules
 @needs_stockfish
 @pytest.mark.slow
-def test_stockfish_teaches():
+def test_stockfish_can_be_the_expert():
     env = make("agentrl/ChessEndgames-v0", {"teacher": "stockfish"})
     rng = np.random.default_rng(0)
     for player in ("mixture", "expert"):
         env.reset(seed=1)
         done = False
         while not done:
-            _, reward, terminated, truncated, _ = env.step(env.players[player](env, rng))
+            _, reward, terminated, truncated, _ = env.step(env.scripted_policies[player](env, rng))
             done = terminated or truncated
     assert reward == 1.0
     env.close()

@@ -1,4 +1,4 @@
-"""The word list: what Wordle's tasks rest on."""
+"""The word list of Wordle."""
 
 from importlib.resources import files
 from string import ascii_lowercase
@@ -24,5 +24,5 @@ def test_the_smaller_tasks_use_the_whole_alphabet(count):
 
 
 @pytest.mark.parametrize("count", [16, 32])
-def test_a_prefix_is_no_alphabetical_slice(count):
+def test_a_prefix_is_not_an_alphabetical_slice(count):
     assert len({word[0] for word in word_list()[:count]}) >= count // 2

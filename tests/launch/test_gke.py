@@ -1,4 +1,4 @@
-"""agentrl-gke: the manifests, as Kubernetes would read them."""
+"""agentrl-gke: the manifests, as Kubernetes interprets them."""
 
 import re
 import subprocess
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
-from launching import Cloud, assert_golden, assert_good_shell
-from test_calls import TOKEN, words
+from support.launching import TOKEN, FakeCloud, assert_golden, assert_shellcheck_passes, words
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.gke.run import GkeRun
@@ -26,8 +25,12 @@ def config(tmp_path: Path) -> str:
 
 
 def expanded(text: str) -> str:
-    """What Kubernetes makes of a command's word where no variable is known: $$ is a dollar, $(A) stays."""
-    return re.sub(r"\$(\$|\([^)]*\))", lambda found: "$" if found[1] == "$" else f"{{{found[1]}}}", text)
+    """A word of a command after Kubernetes has expanded it without variables: $$ is a dollar, $(A)
+    stays.
+    """
+    return re.sub(
+        r"\$(\$|\([^)]*\))", lambda match: "$" if match[1] == "$" else f"{{{match[1]}}}", text
+    )
 
 
 def container(manifests: list[dict[str, Any]]) -> dict[str, Any]:
@@ -38,7 +41,12 @@ def container(manifests: list[dict[str, Any]]) -> dict[str, Any]:
 
 DRY: dict[str, dict[str, Any]] = {
     "gke_tpu.sh": {**TPU, "slices": 2, "claim": "runs", "arguments": ("--config.seed=1",)},
-    "gke_gpu.sh": {**GPU, "nodes": 2, "secret": ("HF_TOKEN=hub",), "arguments": ("--config.name=it's $(mine)",)},
+    "gke_gpu.sh": {
+        **GPU,
+        "nodes": 2,
+        "secret": ("HF_TOKEN=hub",),
+        "arguments": ("--config.name=it's $(mine)",),
+    },
 }
 
 
@@ -47,11 +55,13 @@ def test_a_dry_run_prints_the_manifests(config: str, capsys: pytest.CaptureFixtu
     GkeRun("maze", f"{config}:smoke", dry_run=True, **DRY[name]).submit()
     printed = capsys.readouterr().out
     assert_golden(name, printed)
-    assert_good_shell(printed)
+    assert_shellcheck_passes(printed)
 
 
 @pytest.mark.parametrize("name", DRY)
-def test_kubectl_gets_what_the_dry_run_prints(cloud: Cloud, config: str, capsys: pytest.CaptureFixture[str], name: str):
+def test_kubectl_gets_what_the_dry_run_prints(
+    cloud: FakeCloud, config: str, capsys: pytest.CaptureFixture[str], name: str
+):
     for dry_run in (True, False):
         GkeRun("maze", config, dry_run=dry_run, namespace="rl", **DRY[name]).submit()
     subprocess.run(["bash"], input=capsys.readouterr().out, text=True, check=True)
@@ -63,22 +73,42 @@ def test_kubectl_gets_what_the_dry_run_prints(cloud: Cloud, config: str, capsys:
 
 
 @pytest.mark.parametrize(
-    ("topology", "chips", "pods", "each"), [("4x4", 4, 4, 4), ("2x2", 4, 1, 4), ("1x1", 4, 1, 1), ("2x2x4", 4, 4, 4), ("2x4", 8, 1, 8)]
+    ("topology", "chips", "pods", "each"),
+    [("4x4", 4, 4, 4), ("2x2", 4, 1, 4), ("1x1", 4, 1, 1), ("2x2x4", 4, 4, 4), ("2x4", 8, 1, 8)],
 )
-def test_a_slice_has_a_pod_for_each_machine(config: str, topology: str, chips: int, pods: int, each: int):
+def test_a_slice_has_a_pod_for_each_machine(
+    config: str, topology: str, chips: int, pods: int, each: int
+):
     manifests = GkeRun("maze", config, topology=topology, chips=chips, **TPU).manifests()
     job = manifests[-1]["spec"]["replicatedJobs"][0]
-    assert (job["replicas"], job["template"]["spec"]["parallelism"], job["template"]["spec"]["completions"]) == (1, pods, pods)
+    assert (
+        job["replicas"],
+        job["template"]["spec"]["parallelism"],
+        job["template"]["spec"]["completions"],
+    ) == (1, pods, pods)
     assert container(manifests)["resources"] == {"limits": {"google.com/tpu": each}}
 
 
-def test_processes_on_gpus_may_ask_the_cluster_who_they_are(config: str):
+def test_processes_on_gpus_may_query_the_cluster_for_their_index(config: str):
     manifests = GkeRun("maze", config, nodes=3, **GPU).manifests()
-    assert [manifest["kind"] for manifest in manifests] == ["ConfigMap", "ServiceAccount", "Role", "RoleBinding", "JobSet"]
+    assert [manifest["kind"] for manifest in manifests] == [
+        "ConfigMap",
+        "ServiceAccount",
+        "Role",
+        "RoleBinding",
+        "JobSet",
+    ]
     job = manifests[-1]["spec"]["replicatedJobs"][0]["template"]["spec"]
     # jax counts the processes by a job's parallelism and numbers them by its index.
-    assert (job["parallelism"], job["completionMode"], job["template"]["spec"]["serviceAccountName"]) == (3, "Indexed", "maze")
-    assert {(rule["resources"][0], *rule["verbs"]) for rule in manifests[2]["rules"]} == {("pods", "get", "list"), ("jobs", "get", "list")}
+    assert (
+        job["parallelism"],
+        job["completionMode"],
+        job["template"]["spec"]["serviceAccountName"],
+    ) == (3, "Indexed", "maze")
+    assert {(rule["resources"][0], *rule["verbs"]) for rule in manifests[2]["rules"]} == {
+        ("pods", "get", "list"),
+        ("jobs", "get", "list"),
+    }
 
 
 def test_a_lost_process_restarts_all(config: str):
@@ -88,69 +118,107 @@ def test_a_lost_process_restarts_all(config: str):
     assert job["template"]["spec"]["terminationGracePeriodSeconds"] == 120
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(argument=words, value=words, image=words.filter(bool), run_dir=words.filter(bool))
-def test_odd_strings_arrive_as_they_are(config: str, argument: str, value: str, image: str, run_dir: str):
-    run = GkeRun("maze", config, run_dir, (f"ODD={value}",), arguments=(argument, "last"), image=image, tpu="t")
+def test_odd_strings_arrive_unchanged(
+    config: str, argument: str, value: str, image: str, run_dir: str
+):
+    run = GkeRun(
+        "maze",
+        config,
+        run_dir,
+        (f"ODD={value}",),
+        arguments=(argument, "last"),
+        image=image,
+        tpu="t",
+    )
     with pytest.MonkeyPatch.context() as patch:
-        told: list[str] = []
-        patch.setattr(run, "_kubectl", lambda *arguments, stdin, follow: told.append(stdin))
+        commands: list[str] = []
+        patch.setattr(run, "_kubectl", lambda *arguments, stdin, follow: commands.append(stdin))
         run.submit()
-    one = container(list(yaml.safe_load_all(told[0])))
+    only_container = container(list(yaml.safe_load_all(commands[0])))
     where = ["--config=/agentrl/mine.py", f"--run_dir={run_dir}"]
-    expected = ["env", f"ODD={value}", "python3", "-m", "agentrl_jax.launch.train", *where, argument, "last"]
-    assert [expanded(word) for word in one["command"]] == expected and one["image"] == image
+    expected = [
+        "env",
+        f"ODD={value}",
+        "python3",
+        "-m",
+        "agentrl_jax.launch.train",
+        *where,
+        argument,
+        "last",
+    ]
+    assert [expanded(word) for word in only_container["command"]] == expected and only_container[
+        "image"
+    ] == image
 
 
-def test_secrets_are_references(cloud: Cloud, config: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_secrets_are_references(
+    cloud: FakeCloud,
+    config: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     for dry_run in (True, False):
         run = GkeRun("maze", config, dry_run=dry_run, secret=("HF_TOKEN=hub",), **TPU)
         run.submit()
         with pytest.raises(UserError, match=r"and not its value|name the variable with --secret"):
             GkeRun("maze", config, dry_run=dry_run, secret=(f"HF_TOKEN={TOKEN}",), **TPU).submit()
-    assert container(run.manifests())["env"] == [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "HF_TOKEN"}}}]
-    assert TOKEN not in cloud.written() and TOKEN not in "".join(capfd.readouterr())
+    assert container(run.manifests())["env"] == [
+        {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "HF_TOKEN"}}}
+    ]
+    assert TOKEN not in cloud.stored_text() and TOKEN not in "".join(capfd.readouterr())
 
 
-def test_a_run_is_looked_at_and_deleted(cloud: Cloud, config: str):
+def test_a_run_can_be_listed_followed_and_deleted(cloud: FakeCloud, config: str):
     run = GkeRun("maze", config, **TPU)
     run.state()
     run.log()
     run.stop()
-    told = [" ".join(arguments) for arguments in cloud.arguments("kubectl")]
-    assert told == [
+    commands = [" ".join(arguments) for arguments in cloud.call_arguments("kubectl")]
+    assert commands == [
         "--namespace=default get jobset/maze",
         "--namespace=default get pods --selector=jobset.sigs.k8s.io/jobset-name=maze --output=wide",
-        "--namespace=default logs --selector=jobset.sigs.k8s.io/jobset-name=maze --prefix --follow --max-log-requests=4",
+        "--namespace=default logs --selector=jobset.sigs.k8s.io/jobset-name=maze --prefix "
+        "--follow --max-log-requests=4",
         "--namespace=default delete --ignore-not-found jobset/maze configmap/maze",
     ]
 
 
-def test_what_kubernetes_refuses_is_passed_on(cloud: Cloud, config: str):
-    cloud.answer("kubectl", 'error: no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"')
-    with pytest.raises(UserError, match='kubectl ended with exit code 1: error: no matches for kind "JobSet"'):
+def test_an_error_of_kubernetes_is_passed_on(cloud: FakeCloud, config: str):
+    cloud.set_failures(
+        "kubectl", 'error: no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"'
+    )
+    with pytest.raises(
+        UserError, match='kubectl ended with exit code 1: error: no matches for kind "JobSet"'
+    ):
         GkeRun("maze", config, **TPU).submit()
 
 
 @pytest.mark.parametrize(
     ("fields", "match"),
     [
-        ({}, "say what to train on: --tpu="),
-        ({**TPU, "gpu": "nvidia-l4"}, "say what to train on: --tpu="),
-        ({"tpu": "t"}, "say which container image"),
+        ({}, "give the hardware: --tpu="),
+        ({**TPU, "gpu": "nvidia-l4"}, "give the hardware: --tpu="),
+        ({"tpu": "t"}, "give the container image"),
         ({**TPU, "topology": "16"}, "--topology=16 is not of the form"),
-        ({**TPU, "topology": "3x3"}, "a topology of 9 chips is not made of machines with --chips=4"),
+        (
+            {**TPU, "topology": "3x3"},
+            "a topology of 9 chips is not made of machines with --chips=4",
+        ),
         ({**TPU, "config": "/nowhere.py"}, "there is no file '/nowhere.py'"),
         ({**TPU, "name": "a_b"}, "--name=a_b must be"),
     ],
 )
-def test_what_is_wrong_is_told(config: str, fields: dict[str, Any], match: str):
+def test_invalid_settings_are_refused(config: str, fields: dict[str, Any], match: str):
     with pytest.raises(UserError, match=match):
         GkeRun(**{"name": "maze", "config": config, "dry_run": True, **fields}).submit()
 
 
-def test_a_file_that_no_config_map_can_hold_is_refused(tmp_path: Path, config: str):
+def test_a_file_name_that_a_config_map_cannot_hold_is_refused(tmp_path: Path, config: str):
     odd = tmp_path / "a b.py"
     odd.touch()
     with pytest.raises(UserError, match="must have a name of letters"):

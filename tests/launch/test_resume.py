@@ -1,4 +1,4 @@
-"""A run that is killed or interrupted, and started again, equals one that never stopped."""
+"""A run that was killed or interrupted and is resumed equals one that was never stopped."""
 
 import json
 import os
@@ -10,15 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-SMALL = [
-    "--config.policy.layers=1", "--config.policy.width=16", "--config.policy.hidden=32", "--config.policy.heads=2",
-    "--config.policy.kv_heads=1", "--config.policy.head_size=8", "--config.demonstrations.episodes=200",
-    "--config.sft.source.batch=16", "--config.sft.steps=80", "--config.rl.steps=6", "--config.sft.checkpoint_every=30",
-    "--config.rl.checkpoint_every=2", "--config.rl.source.tasks=4", "--config.evaluation.episodes=8", "--config.engine.rows=32",
-    "--config.environment.options.words=2",
-    "--config.rl.algorithm.microbatch=8", "--config.sft.algorithm.microbatch=8",
-]  # fmt: skip
+from support.commands import SMALL
 
 
 def command(run_dir: Path, *more: str) -> list[str]:
@@ -27,7 +19,9 @@ def command(run_dir: Path, *more: str) -> list[str]:
 
 
 def run(run_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(run_dir, *more), capture_output=True, text=True, timeout=300, env=environment())
+    return subprocess.run(
+        command(run_dir, *more), capture_output=True, text=True, timeout=300, env=environment()
+    )
 
 
 def environment() -> dict[str, str]:
@@ -35,9 +29,11 @@ def environment() -> dict[str, str]:
 
 
 def metrics(run_dir: Path) -> list[dict]:
-    """The lines of metrics.jsonl without what depends on the clock."""
+    """The lines of metrics.jsonl without wall-clock times."""
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
+    return [
+        {key: value for key, value in line.items() if not key.startswith("time/")} for line in lines
+    ]
 
 
 def lines_of(run_dir: Path) -> int:
@@ -46,8 +42,14 @@ def lines_of(run_dir: Path) -> int:
 
 
 def start_until(run_dir: Path, lines: int) -> subprocess.Popen[str]:
-    """A run that has written at least so many lines of metrics."""
-    process = subprocess.Popen(command(run_dir), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    """A running process that has written at least that many lines of metrics."""
+    process = subprocess.Popen(
+        command(run_dir),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
     deadline = time.monotonic() + 240
     while lines_of(run_dir) < lines and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -66,12 +68,17 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_equal_runs(a: Path, b: Path) -> None:
     assert metrics(a) == metrics(b)
     for name in ("table", "difference"):
-        assert json.loads((a / "summary.json").read_text())[name] == json.loads((b / "summary.json").read_text())[name]
+        assert (
+            json.loads((a / "summary.json").read_text())[name]
+            == json.loads((b / "summary.json").read_text())[name]
+        )
     assert (a / "trajectories.jsonl").read_text() == (b / "trajectories.jsonl").read_text()
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_steps_and_started_again_equals_one_that_never_stopped(unbroken: Path, tmp_path: Path) -> None:
+def test_a_run_killed_at_random_steps_and_resumed_equals_one_that_was_never_stopped(
+    unbroken: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "run"
     draw = random.Random(os.urandom(8))
     points = [draw.randrange(1, 80), draw.randrange(81, 86)]  # lines of metrics: once in each phase
@@ -85,7 +92,9 @@ def test_a_run_killed_at_random_steps_and_started_again_equals_one_that_never_st
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_leaves_cleanly_and_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_exits_cleanly_and_the_same_command_resumes(
+    unbroken: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "run"
     process = start_until(run_dir, 83)
     process.send_signal(signal.SIGINT)
@@ -108,7 +117,9 @@ def test_a_finished_run_prints_its_table_and_changes_nothing(unbroken: Path) -> 
 
 
 @pytest.mark.slow
-def test_every_trained_token_is_a_sampled_one_and_the_sampler_agrees_with_the_learner(unbroken: Path) -> None:
+def test_every_trained_token_is_a_sampled_one_and_the_sampler_agrees_with_the_learner(
+    unbroken: Path,
+) -> None:
     rl = [line for line in metrics(unbroken) if line["phase"] == "rl"]
     assert all(line["tokens/identity"] == 1.0 for line in rl)
     gaps = [line["off_policy/logp_gap"] for line in rl if not line["skipped"]]

@@ -1,4 +1,4 @@
-"""Sweeps: which cells there are, that each is run once and ended cleanly, and what their table says."""
+"""Sweeps: the cells of a grid, that each is run once and stopped cleanly, and their table."""
 
 import fcntl
 import json
@@ -9,118 +9,180 @@ import time
 from pathlib import Path
 
 import pytest
-from test_commands import assert_one_clear_sentence, run
-from test_resume import SMALL
+from support.commands import SMALL, assert_one_clear_sentence, run
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.sweeps import cells, grid, table
 from agentrl_jax.launch.sweeps.cells import Cell, run_cells
-from agentrl_jax.launch.sweeps.measures import area, final_return, final_success, largest, mean_of_last
+from agentrl_jax.launch.sweeps.measures import (
+    area_under_curve,
+    final_return,
+    final_success,
+    maximum,
+    mean_of_last,
+)
 
-FAKE = (sys.executable, str(Path(__file__).parent / "fake_training.py"))
-pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # ml_collections reads configs so
+FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_training.py"))
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning"
+)  # ml_collections loads configs this way
 WORDLE = "configs/wordle_grpo.py:smoke"
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "TRAIN", FAKE)
+    monkeypatch.setattr(cells, "TRAIN_COMMAND", FAKE)
 
 
 def some(out: Path, *seeds: int, setting: grid.Setting | None = None) -> list[Cell]:
-    return grid.cells_of(WORDLE, {}, setting or {}, seeds, out)
+    return grid.make_cells(WORDLE, {}, setting or {}, seeds, out)
 
 
 def test_a_grid_is_every_combination_of_its_values():
-    found = grid.settings_of("rl.steps=40,80; agent.limits.x=(1,2),[3,4];name=a=b")
-    assert [tuple(setting.values()) for setting in found] == [
-        ("40", "(1,2)", "a=b"), ("40", "[3,4]", "a=b"), ("80", "(1,2)", "a=b"), ("80", "[3,4]", "a=b"),
-    ]  # fmt: skip
-    assert list(found[0]) == ["rl.steps", "agent.limits.x", "name"]
-    assert grid.settings_of("") == [{}]
+    settings = grid.parse_settings("rl.steps=40,80; agent.limits.x=(1,2),[3,4];name=a=b")
+    assert [tuple(setting.values()) for setting in settings] == [
+        ("40", "(1,2)", "a=b"),
+        ("40", "[3,4]", "a=b"),
+        ("80", "(1,2)", "a=b"),
+        ("80", "[3,4]", "a=b"),
+    ]
+    assert list(settings[0]) == ["rl.steps", "agent.limits.x", "name"]
+    assert grid.parse_settings("") == [{}]
 
 
-def test_a_cell_is_named_by_its_setting_and_is_a_training_of_its_own(tmp_path: Path):
-    (cell,) = grid.cells_of(WORDLE, {"sft.steps": "5"}, {"rl.steps": "40", "name": "a/b"}, [3], tmp_path)
+def test_a_cell_is_named_by_its_setting_and_is_a_separate_training_run(tmp_path: Path):
+    (cell,) = grid.make_cells(
+        WORDLE, {"sft.steps": "5"}, {"rl.steps": "40", "name": "a/b"}, [3], tmp_path
+    )
     assert cell.run_dir == tmp_path / "rl.steps=40,name=a_b,seed=3"
-    assert cell.flags == [f"--config={WORDLE}", "--config.sft.steps=5", "--config.rl.steps=40", "--config.name=a/b", "--config.seed=3"]
-    experiment = grid.experiment_of(cell)
+    assert cell.flags == [
+        f"--config={WORDLE}",
+        "--config.sft.steps=5",
+        "--config.rl.steps=40",
+        "--config.name=a/b",
+        "--config.seed=3",
+    ]
+    experiment = grid.load_experiment(cell)
     assert experiment.sft and experiment.rl
-    assert (experiment.sft.steps, experiment.rl.steps, experiment.name, experiment.seed) == (5, 40, "a/b", 3)
+    assert (experiment.sft.steps, experiment.rl.steps, experiment.name, experiment.seed) == (
+        5,
+        40,
+        "a/b",
+        3,
+    )
 
 
-@pytest.mark.parametrize("text", ["rl.steps", "rl.steps=", "rl.steps=1,,2", "=3", "seed=1,2", "rl.steps=1;rl.steps=2", "rl.steps=1,1"])
-def test_a_grid_that_makes_no_sense_is_refused(text: str):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rl.steps",
+        "rl.steps=",
+        "rl.steps=1,,2",
+        "=3",
+        "seed=1,2",
+        "rl.steps=1;rl.steps=2",
+        "rl.steps=1,1",
+    ],
+)
+def test_an_invalid_grid_is_refused(text: str):
     with pytest.raises(UserError, match="--grid"):
-        grid.settings_of(text)
+        grid.parse_settings(text)
 
 
 @pytest.mark.parametrize("text", [[], [""], ["a"], ["-1"], ["1.5"], ["1", "01"]])
-def test_seeds_are_different_whole_numbers(text: list[str]):
+def test_seeds_are_distinct_nonnegative_integers(text: list[str]):
     with pytest.raises(UserError, match="--seeds="):
-        grid.seeds_of(text)
+        grid.parse_seeds(text)
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
-    [({"rl.stepz": "3"}, "stepz"), ({"rl.steps": "3.5"}, "rl.steps=3.5"), ({"rl": "1"}, "rl"), ({"name": "x" * 300}, "too long")],
+    [
+        ({"rl.stepz": "3"}, "stepz"),
+        ({"rl.steps": "3.5"}, "rl.steps=3.5"),
+        ({"rl": "1"}, "rl"),
+        ({"name": "x" * 300}, "too long"),
+    ],
 )
-def test_a_field_or_a_value_that_is_none_of_the_config_is_named(setting: grid.Setting, words: str, tmp_path: Path):
+def test_a_field_or_value_that_the_config_does_not_have_is_named(
+    setting: grid.Setting, words: str, tmp_path: Path
+):
     with pytest.raises(UserError, match=words):
-        grid.check(some(tmp_path, 0, setting=setting))
+        grid.check_cells(some(tmp_path, 0, setting=setting))
 
 
-def test_the_folder_of_another_config_is_left_alone(tmp_path: Path):
+def test_a_folder_of_another_config_is_left_unchanged(tmp_path: Path):
     (cell,) = some(tmp_path, 0)
     cell.run_dir.mkdir()
-    (cell.run_dir / "config.json").write_text(json.dumps({"class": "somebody.else:Experiment", "fields": {}}))
+    (cell.run_dir / "config.json").write_text(
+        json.dumps({"format_version": 1, "class": "other.module:Experiment", "fields": {}})
+    )
     with pytest.raises(UserError, match="another config"):
-        grid.check([cell])
+        grid.check_cells([cell])
     with pytest.raises(UserError, match="same folder"):
-        grid.check([*some(tmp_path, 0, setting={"name": "a/b"}), *some(tmp_path, 0, setting={"name": "a:b"})])
+        grid.check_cells(
+            [
+                *some(tmp_path, 0, setting={"name": "a/b"}),
+                *some(tmp_path, 0, setting={"name": "a:b"}),
+            ]
+        )
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_failed_cell_is_told_of_and_stops_no_other_and_only_it_is_run_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    every, seen = some(tmp_path, 7, 1, 2), list[int]()
-    failed = run_cells(every, tmp_path, 1, lambda cell: seen.append(cell.seed))
-    assert [cell.seed for cell in failed] == [7] and seen == [1, 2]
-    said = capfd.readouterr().err
-    assert "seed=7: failed with exit status 2" in said and "the seventh seed is unlucky" in said
-    assert "line 8" in said and "line 3" not in said
+def test_a_failed_cell_is_reported_stops_no_other_and_is_the_only_one_run_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    every, observed = some(tmp_path, 7, 1, 2), list[int]()
+    failed = run_cells(every, tmp_path, 1, lambda cell: observed.append(cell.seed))
+    assert [cell.seed for cell in failed] == [7] and observed == [1, 2]
+    errors = capfd.readouterr().err
+    assert "seed=7: failed with exit status 2" in errors and "the seventh seed is unlucky" in errors
+    assert "line 8" in errors and "line 3" not in errors
     assert [cell.seed for cell in run_cells(every, tmp_path, 2)] == [7]
     assert [(cell.run_dir / "began").read_text().count("\n") for cell in every] == [2, 1, 1]
 
 
 @pytest.mark.usefixtures("fake")
-def test_so_many_run_side_by_side_and_no_more(tmp_path: Path):
+def test_no_more_cells_run_concurrently_than_requested(tmp_path: Path):
     every = some(tmp_path, 1, 2, 3, 4)
     run_cells(every, tmp_path, 2)
-    spans = [(float((cell.run_dir / "began").read_text()), float((cell.run_dir / "ended").read_text())) for cell in every]
+    spans = [
+        (float((cell.run_dir / "began").read_text()), float((cell.run_dir / "ended").read_text()))
+        for cell in every
+    ]
     assert max(sum(a <= began < b for a, b in spans) for began, _ in spans) == 2
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_tells_every_cell_once_and_waits_until_it_has_saved(tmp_path: Path, sign: signal.Signals):
+def test_ctrl_c_stops_every_cell_once_and_waits_until_it_has_saved(
+    tmp_path: Path, sign: signal.Signals
+):
     code = (
         "import pathlib, sys\nfrom agentrl_jax.launch.sweeps import cells\n"
-        f"cells.TRAIN, out = {FAKE!r}, pathlib.Path({str(tmp_path)!r})\n"
+        f"cells.TRAIN_COMMAND, out = {FAKE!r}, pathlib.Path({str(tmp_path)!r})\n"
         "every = [cells.Cell('x', {'name': name}, 9, out / name) for name in 'abc']\n"
         "try:\n    cells.run_cells(every, out, 2)\nexcept KeyboardInterrupt:\n    sys.exit(130)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not all((tmp_path / name / "waiting").exists() for name in "ab") and time.monotonic() < deadline:
+    while (
+        not all((tmp_path / name / "waiting").exists() for name in "ab")
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     process.send_signal(sign)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and "cells that save and leave: 2" in said and "Traceback" not in said
+    _, errors = process.communicate(timeout=60)
+    assert (
+        process.returncode == 130
+        and "cells that save and exit: 2" in errors
+        and "Traceback" not in errors
+    )
     assert [(tmp_path / name / "told").read_text() for name in "ab"] == ["stop\n", "stop\n"]
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_folder_is_one_commands_alone(tmp_path: Path):
+def test_a_folder_is_locked_by_one_command(tmp_path: Path):
     with open(tmp_path / ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another command is running cells"):
@@ -134,43 +196,67 @@ def test_a_folder_that_cannot_be_written_is_named():
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_table_has_a_line_a_setting_and_says_what_is_missing(tmp_path: Path):
-    settings = grid.settings_of("rl.steps=5,6")
+def test_the_table_has_a_row_per_setting_and_marks_what_is_missing(tmp_path: Path):
+    settings = grid.parse_settings("rl.steps=5,6")
     first, second = [some(tmp_path, 2, 3, 4, setting=setting) for setting in settings]
     run_cells([*first, second[0]], tmp_path, 4)
-    lines = [table.line_of(setting, row) for setting, row in zip(settings, (first, second))]
-    # Returns -2, -3, -4: a mean of -3, s = 1, t(2) = 4.3027, so 4.3027 / sqrt(3) = 2.48. Rates .3, .4, .5: a tenth of that.
-    assert table.markdown(lines) == (
+    lines = [table.setting_row(setting, row) for setting, row in zip(settings, (first, second))]
+    # Returns -2, -3, -4: a mean of -3, s = 1, t(2) = 4.3027, so 4.3027 / sqrt(3) = 2.48. Success
+    # rates .3, .4, .5: a tenth of that.
+    assert table.markdown_table(lines) == (
         "| setting | return | success | seed 2 | seed 3 | seed 4 |\n|---|---|---|---|---|---|\n"
         "| rl.steps=5 | -3.00 ± 2.48 | 40 ± 25 % | -2.00, 30 % | -3.00, 40 % | -4.00, 50 % |\n"
         "| rl.steps=6 | -2.00 ± ? | 30 ± ? % | -2.00, 30 % | missing | missing |"
     )
-    table.write(tmp_path, {"seeds": [2, 3, 4]}, lines)
-    kept = json.loads((tmp_path / "sweep.json").read_text())
-    assert kept["settings"][1]["return"] == {"seeds": {"2": -2.0, "3": None, "4": None}, "mean_interval": [-2.0, None]}
-    assert kept["settings"][0]["command"] == ["agentrl-train", f"--config={WORDLE}", "--config.rl.steps=5"]
-    assert (tmp_path / "sweep.md").read_text() == table.markdown(lines) + "\n"
+    table.write_table(tmp_path, {"seeds": [2, 3, 4]}, lines)
+    summary = json.loads((tmp_path / "sweep.json").read_text())
+    assert summary["settings"][1]["return"] == {
+        "seeds": {"2": -2.0, "3": None, "4": None},
+        "mean_interval": [-2.0, None],
+    }
+    assert summary["settings"][0]["command"] == [
+        "agentrl-train",
+        f"--config={WORDLE}",
+        "--config.rl.steps=5",
+    ]
+    assert (tmp_path / "sweep.md").read_text() == table.markdown_table(lines) + "\n"
 
 
 @pytest.mark.usefixtures("fake")
 def test_measures_read_the_last_phase_of_a_run_folder(tmp_path: Path):
     (cell,) = some(tmp_path, 3)
     run_cells([cell], tmp_path, 1)  # its losses: 5 in sft; 3, 4, 5, 6 in rl
-    measures = (final_return, final_success, mean_of_last("loss", 2), largest("loss"), area("loss"))
-    assert [measure.of(cell.run_dir) for measure in measures] == [-3.0, 0.3, 5.5, 6.0, 4.5]
+    measures = (
+        final_return,
+        final_success,
+        mean_of_last("loss", 2),
+        maximum("loss"),
+        area_under_curve("loss"),
+    )
+    assert [measure.compute(cell.run_dir) for measure in measures] == [-3.0, 0.3, 5.5, 6.0, 4.5]
     with pytest.raises(UserError, match="no metric 'gain'"):
-        largest("gain").of(cell.run_dir)
+        maximum("gain").compute(cell.run_dir)
     (cell.run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
-        final_return.of(cell.run_dir)
+        final_return.compute(cell.run_dir)
 
 
 @pytest.mark.slow
 def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_path: Path):
-    flags = [f"--config={WORDLE}", *SMALL, "--config.sft.steps=3", "--seeds=0", "--grid=rl.steps=1,2", f"--out={tmp_path}"]
+    flags = [
+        f"--config={WORDLE}",
+        *SMALL,
+        "--config.sft.steps=3",
+        "--seeds=0",
+        "--grid=rl.steps=1,2",
+        f"--out={tmp_path}",
+    ]
     first = run("sweep", *flags, "--parallel=2")
     assert first.returncode == 0, first.stderr
-    assert [line.split(" | ")[0] for line in first.stdout.splitlines()[2:]] == ["| rl.steps=1", "| rl.steps=2"]
+    assert [line.split(" | ")[0] for line in first.stdout.splitlines()[2:]] == [
+        "| rl.steps=1",
+        "| rl.steps=2",
+    ]
     assert "missing" not in first.stdout and first.stderr.count(": finished") == 2
     again = run("sweep", *flags)
     assert (again.stdout, again.stderr) == (first.stdout, "")
@@ -189,5 +275,5 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
         ([f"--config={WORDLE}", "--out=/proc/nowhere"], ["/proc/nowhere"]),
     ],
 )
-def test_wrong_flags_are_told_in_one_sentence(flags: list[str], words: list[str]):
+def test_wrong_flags_are_reported_in_one_sentence(flags: list[str], words: list[str]):
     assert_one_clear_sentence(run("sweep", *flags), *words)

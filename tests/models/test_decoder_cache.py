@@ -1,4 +1,4 @@
-"""Decoding over a cache against the full forward pass, and what a row's result may depend on."""
+"""Decoding over a KV cache against the full forward pass; rows are independent of each other."""
 
 import dataclasses
 import functools
@@ -9,16 +9,32 @@ import numpy as np
 import pytest
 
 from agentrl_jax.models.decoder import DecoderConfig
-from agentrl_jax.models.rope import Llama3Rope, Rope, YarnRope, rotation, rotation_below
-from agentrl_jax.policy import Inputs
+from agentrl_jax.models.rope import (
+    Llama3Rope,
+    Rope,
+    YarnRope,
+    rotary_cos_sin,
+    tabulated_rotary_cos_sin,
+)
+from agentrl_jax.policy import PolicyInputs
 
 VOCAB = 17
 SIZE = 24
 LENGTHS = np.array([13, 9, 1, 12])  # tokens of each row
-STOPS = (5, 6, 7, 12, 13)  # where the chunks end that a row is fed in
+STOPS = (5, 6, 7, 12, 13)  # ends of the chunks of each row
 CONFIGS = {
     "plain": DecoderConfig(layers=2, width=16, hidden=24, heads=2, kv_heads=2, head_size=8),
-    "full": DecoderConfig(layers=2, width=16, hidden=24, heads=4, kv_heads=2, head_size=6, qk_norm=True, qkv_bias=True, tied_head=False),
+    "full": DecoderConfig(
+        layers=2,
+        width=16,
+        hidden=24,
+        heads=4,
+        kv_heads=2,
+        head_size=6,
+        qk_norm=True,
+        qkv_bias=True,
+        tied_head=False,
+    ),
     "one key head": DecoderConfig(layers=1, width=16, hidden=24, heads=3, kv_heads=1, head_size=8),
 }
 EVERY = pytest.mark.parametrize("name", CONFIGS)
@@ -30,7 +46,9 @@ def model(name):
     decoder = CONFIGS[name].build(VOCAB)
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(decoder.init, jax.random.key(0))
-    params = jax.tree.map(lambda x: jnp.asarray(random.normal(0.1, 0.3, x.shape), jnp.float32), shapes)
+    params = jax.tree.map(
+        lambda x: jnp.asarray(random.normal(0.1, 0.3, x.shape), jnp.float32), shapes
+    )
     return decoder, params, decoder.unstack(params)
 
 
@@ -49,17 +67,23 @@ def forward(name):
 @pytest.mark.parametrize("rope", [Rope(), Rope(theta=1e6), YarnRope(factor=4.0), Llama3Rope()])
 def test_rotations_from_a_table_are_those_of_the_learner(rope):
     positions = jnp.asarray(np.random.default_rng(0).integers(0, 32_768, (3, 50)), jnp.int32)
-    found = jax.jit(lambda positions: rotation_below(32_768, positions, 64, rope))(positions)
-    for table, computed in zip(found, rotation(positions, 64, rope)):
+    tabulated = jax.jit(lambda positions: tabulated_rotary_cos_sin(32_768, positions, 64, rope))(
+        positions
+    )
+    for table, computed in zip(tabulated, rotary_cos_sin(positions, 64, rope)):
         np.testing.assert_allclose(table, computed, atol=2e-7)
 
 
 @EVERY
-def test_the_turned_head_gives_the_logits_of_the_table(name):
+def test_the_transposed_head_gives_the_same_logits(name):
     decoder, params, unstacked = model(name)
-    hidden = jnp.asarray(np.random.default_rng(2).normal(size=(3, 2, decoder.config.width)), jnp.float32)
+    hidden = jnp.asarray(
+        np.random.default_rng(2).normal(size=(3, 2, decoder.config.width)), jnp.float32
+    )
     assert unstacked["readout"].shape == (decoder.config.width, VOCAB) and "head" not in unstacked
-    np.testing.assert_allclose(decoder.logits(unstacked, hidden), decoder.logits(params, hidden), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        decoder.logits(unstacked, hidden), decoder.logits(params, hidden), rtol=1e-5, atol=1e-5
+    )
 
 
 def tokens_of_rows():
@@ -67,17 +91,23 @@ def tokens_of_rows():
 
 
 def chunk(tokens, start, stop, lengths=LENGTHS):
-    """Columns start..stop of the rows; a token past its row's end is padding that claims a slot it must not take."""
+    """Columns start..stop of the rows; a token past its row's end is padding with a position that
+    must not be written.
+    """
     positions = np.broadcast_to(np.arange(start, stop, dtype=np.int32), (len(tokens), stop - start))
     real = positions < lengths[:, None]
-    return Inputs(tokens=tokens[:, start:stop], positions=np.where(real, positions, 0), segment_ids=real.astype(np.int32))
+    return PolicyInputs(
+        tokens=tokens[:, start:stop],
+        positions=np.where(real, positions, 0),
+        segment_ids=real.astype(np.int32),
+    )
 
 
-def decode(name, tokens, stops, cache=None, lengths=LENGTHS, span=0):
-    """Logits [B, T, V] of `tokens`, fed in chunks that end at `stops`."""
+def decode(name, tokens, stops, cache=None, lengths=LENGTHS, attention_length=0):
+    """Logits [B, T, V] of `tokens`, processed in chunks that end at `stops`."""
     decoder, _, _ = model(name)
     cache = decoder.init_cache(len(tokens), SIZE) if cache is None else cache
-    cache = dataclasses.replace(cache, span=span)
+    cache = dataclasses.replace(cache, attention_length=attention_length)
     parts = []
     for start, stop in zip([0, *stops], stops):
         y, cache = forward(name)(chunk(tokens, start, stop, lengths), cache)
@@ -89,10 +119,10 @@ def decode(name, tokens, stops, cache=None, lengths=LENGTHS, span=0):
 def test_odd_chunks_and_single_tokens_equal_the_full_forward(name):
     decoder, params, _ = model(name)
     tokens = tokens_of_rows()
-    whole = chunk(tokens, 0, 13)
-    want = jax.jit(lambda x: decoder.logits(params, decoder.apply(params, x).hidden))(whole)
+    full_chunk = chunk(tokens, 0, 13)
+    want = jax.jit(lambda x: decoder.logits(params, decoder.apply(params, x).hidden))(full_chunk)
     got, _ = decode(name, tokens, STOPS)
-    real = np.asarray(whole.segment_ids) > 0
+    real = np.asarray(full_chunk.segment_ids) > 0
     np.testing.assert_allclose(got[real], want[real], atol=1e-5, rtol=1e-5)
     assert np.isfinite(got).all()
 
@@ -108,10 +138,20 @@ def test_a_donated_loop_of_single_tokens_equals_chunks():
             t, cache, y = state
             token = jax.lax.dynamic_slice_in_dim(tokens, t, 1, axis=1)
             position = jnp.full_like(token, t)
-            output = decoder.apply(unstacked, Inputs(tokens=token, positions=position, segment_ids=jnp.ones_like(token)), cache)
-            return t + 1, output.cache, y.at[:, t].set(decoder.logits(unstacked, output.hidden)[:, 0])
+            output = decoder.apply(
+                unstacked,
+                PolicyInputs(tokens=token, positions=position, segment_ids=jnp.ones_like(token)),
+                cache,
+            )
+            return (
+                t + 1,
+                output.cache,
+                y.at[:, t].set(decoder.logits(unstacked, output.hidden)[:, 0]),
+            )
 
-        return jax.lax.while_loop(lambda state: state[0] < tokens.shape[1], body, (jnp.int32(0), cache, y))
+        return jax.lax.while_loop(
+            lambda state: state[0] < tokens.shape[1], body, (jnp.int32(0), cache, y)
+        )
 
     _, _, got = loop(decoder.init_cache(4, SIZE), jnp.zeros((4, 13, VOCAB)), jnp.asarray(tokens))
     real = np.arange(13) < LENGTHS[:, None]
@@ -138,17 +178,17 @@ def test_stale_slots_are_never_read():
     np.testing.assert_array_equal(fresh[real], reused[real])
 
 
-def test_the_span_changes_no_result():
+def test_the_attention_length_changes_no_result():
     tokens = tokens_of_rows()
     want, _ = decode("full", tokens, STOPS)
-    got, cache = decode("full", tokens, STOPS, span=15)
-    assert cache.span == 15 and cache.keys[0].shape == (4, 2, SIZE, 6)
+    got, cache = decode("full", tokens, STOPS, attention_length=15)
+    assert cache.attention_length == 15 and cache.keys[0].shape == (4, 2, SIZE, 6)
     real = np.arange(13) < LENGTHS[:, None]
     np.testing.assert_allclose(got[real], want[real], atol=1e-5)
 
 
 @EVERY
-def test_a_row_depends_bit_for_bit_on_no_neighbour_and_not_on_its_place(name):
+def test_a_row_is_bitwise_independent_of_its_neighbors_and_its_index(name):
     tokens = tokens_of_rows()
     want, _ = decode(name, tokens, STOPS)
     others = np.random.default_rng(2).integers(0, VOCAB, tokens.shape, np.int32)
@@ -162,10 +202,17 @@ def test_a_row_depends_bit_for_bit_on_no_neighbour_and_not_on_its_place(name):
 
 def test_a_step_copies_no_cache():
     decoder, _, unstacked = model("full")
-    cache = dataclasses.replace(decoder.init_cache(8, 4096), span=16)
-    one = jnp.zeros((8, 1), jnp.int32)
+    cache = dataclasses.replace(decoder.init_cache(8, 4096), attention_length=16)
+    single_token = jnp.zeros((8, 1), jnp.int32)
     step = jax.jit(lambda x, cache: decoder.apply(unstacked, x, cache), donate_argnums=1)
-    memory = step.lower(Inputs(tokens=one, positions=one, segment_ids=one + 1), cache).compile().memory_analysis()
+    memory = (
+        step.lower(
+            PolicyInputs(tokens=single_token, positions=single_token, segment_ids=single_token + 1),
+            cache,
+        )
+        .compile()
+        .memory_analysis()
+    )
     size = sum(x.nbytes for x in jax.tree.leaves(cache))
     assert memory is not None
     assert memory.alias_size_in_bytes >= size
@@ -173,6 +220,10 @@ def test_a_step_copies_no_cache():
 
 
 def test_the_cache_has_the_compute_dtype():
-    cache = dataclasses.replace(CONFIGS["full"], compute_dtype="bfloat16").build(VOCAB).init_cache(3, 5)
-    assert len(cache.keys) == len(cache.values) == 2 and cache.span == 0
-    assert {(x.shape, x.dtype) for x in jax.tree.leaves(cache)} == {((3, 2, 5, 6), jnp.dtype("bfloat16"))}
+    cache = (
+        dataclasses.replace(CONFIGS["full"], compute_dtype="bfloat16").build(VOCAB).init_cache(3, 5)
+    )
+    assert len(cache.keys) == len(cache.values) == 2 and cache.attention_length == 0
+    assert {(x.shape, x.dtype) for x in jax.tree.leaves(cache)} == {
+        ((3, 2, 5, 6), jnp.dtype("bfloat16"))
+    }

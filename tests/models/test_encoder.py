@@ -1,4 +1,4 @@
-"""The text encoder against a loop in numpy, under padding, on a mesh."""
+"""The text encoder against a loop in numpy, with padding, and on a mesh."""
 
 import dataclasses
 import functools
@@ -8,26 +8,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hand_made import mesh_of
+from support.fixtures import device_mesh
 
+from agentrl_jax.distributed.sharding import batch_sharding, weight_shardings
 from agentrl_jax.errors import UserError
-from agentrl_jax.models.encoder import EncoderConfig, first_token, max_tokens, mean_tokens, pooled, token_positions
+from agentrl_jax.models.encoder import (
+    EncoderConfig,
+    bert_pooling,
+    first_token_pooling,
+    max_pooling,
+    mean_pooling,
+    token_positions,
+)
 from agentrl_jax.policy import Encoder
-from agentrl_jax.sharding import batch_sharding, weight_shardings
 
 VOCAB = 32
 CONFIG = EncoderConfig(layers=2, width=16, hidden=24, heads=4, positions=16)
-POOLS = [first_token, pooled, mean_tokens, max_tokens]
+POOLINGS = [first_token_pooling, bert_pooling, mean_pooling, max_pooling]
 erf = np.vectorize(math.erf)
 
 
 @functools.cache
-def make(pool=first_token, **changes):
-    """An encoder, random parameters (none at the neutral value it starts with), and its jitted forward pass."""
-    encoder = dataclasses.replace(CONFIG, pool=pool, **changes).build(VOCAB)
+def make(pooling=first_token_pooling, **changes):
+    """An encoder, random parameters (none at its initial constant), and its jitted forward pass."""
+    encoder = dataclasses.replace(CONFIG, pooling=pooling, **changes).build(VOCAB)
     random = np.random.default_rng(0)
     shapes = jax.eval_shape(encoder.init, jax.random.key(0))
-    params = jax.tree.map(lambda x: jnp.asarray(random.normal(0.1, 0.3, x.shape), jnp.float32), shapes)
+    params = jax.tree.map(
+        lambda x: jnp.asarray(random.normal(0.1, 0.3, x.shape), jnp.float32), shapes
+    )
     return encoder, params, jax.jit(encoder.apply)
 
 
@@ -43,17 +52,27 @@ def reference(config, params, tokens):
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
     def norm(x, weights):
-        return (x - x.mean()) / np.sqrt(x.var() + config.norm_eps) * weights["scale"] + weights["bias"]
+        return (x - x.mean()) / np.sqrt(x.var() + config.norm_eps) * weights["scale"] + weights[
+            "bias"
+        ]
 
-    places = range(config.pad_id + 1, config.pad_id + 1 + len(tokens))
-    stream = [norm(p["embedding"][t] + p["positions"][i] + p["token_types"][0], p["embedding_norm"]) for t, i in zip(tokens, places)]
+    positions = range(config.pad_id + 1, config.pad_id + 1 + len(tokens))
+    stream = [
+        norm(p["embedding"][t] + p["positions"][i] + p["token_types"][0], p["embedding_norm"])
+        for t, i in zip(tokens, positions)
+    ]
     for index in range(config.layers):
         w = jax.tree.map(lambda x, i=index: x[i], p["layers"])
-        query, key, value = ([np.tensordot(x, w[name], 1) + w[f"{name}_bias"] for x in stream] for name in ("query", "key", "value"))
+        query, key, value = (
+            [np.tensordot(x, w[name], 1) + w[f"{name}_bias"] for x in stream]
+            for name in ("query", "key", "value")
+        )
         for t, x in enumerate(list(stream)):
             attended = np.zeros_like(query[t])
             for head in range(config.heads):
-                chances = np.exp([query[t][head] @ k[head] / (config.width / config.heads) ** 0.5 for k in key])
+                chances = np.exp(
+                    [query[t][head] @ k[head] / (config.width / config.heads) ** 0.5 for k in key]
+                )
                 attended[head] = sum(c * v[head] for c, v in zip(chances / chances.sum(), value))
             x = norm(x + np.tensordot(attended, w["out"], 2) + w["out_bias"], w["attention_norm"])
             inner = x @ w["up"] + w["up_bias"]
@@ -62,23 +81,27 @@ def reference(config, params, tokens):
     return p, np.stack(stream)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_forward_agrees_with_a_loop_in_numpy(pool):
-    _, params, forward = make(pool)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_forward_agrees_with_a_loop_in_numpy(pooling):
+    _, params, forward = make(pooling)
     tokens, mask = batch()
     got = forward(params, tokens, mask)
     for row in range(3):
         p, states = reference(CONFIG, params, tokens[row][mask[row]])
-        if pool in (mean_tokens, max_tokens):
-            want = states.mean(0) if pool is mean_tokens else states.max(0)
+        if pooling in (mean_pooling, max_pooling):
+            want = states.mean(0) if pooling is mean_pooling else states.max(0)
         else:
-            want = np.tanh(states[0] @ p["pooler"] + p["pooler_bias"]) if pool is pooled else states[0]
+            want = (
+                np.tanh(states[0] @ p["pooler"] + p["pooler_bias"])
+                if pooling is bert_pooling
+                else states[0]
+            )
         np.testing.assert_allclose(got[row], want, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_padding_left_right_or_between_and_what_it_holds_changes_nothing(pool):
-    _, params, forward = make(pool)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_padding_anywhere_with_any_tokens_changes_no_vector(pooling):
+    _, params, forward = make(pooling)
     tokens, mask = batch()
     want = forward(params, tokens, mask)
     slots = {"right": range(7), "left": range(5, 12), "spread": [0, 2, 3, 5, 8, 9, 11]}
@@ -89,8 +112,8 @@ def test_padding_left_right_or_between_and_what_it_holds_changes_nothing(pool):
 
 
 @pytest.mark.slow
-def test_what_padding_holds_reaches_no_gradient_and_a_row_of_padding_alone_is_finite():
-    encoder, params, _ = make(mean_tokens)
+def test_padding_tokens_get_no_gradient_and_a_row_of_padding_is_finite():
+    encoder, params, _ = make(mean_pooling)
     tokens, mask = batch()
     mask[2] = False
     gradient = jax.jit(jax.grad(lambda p, t: jnp.sum(jnp.sin(encoder.apply(p, t, mask)[:2]))))
@@ -122,33 +145,41 @@ def test_positions_count_real_tokens_from_after_the_padding_id():
 @pytest.mark.slow
 def test_remat_and_jit_change_no_value_and_no_gradient():
     tokens, mask = batch()
-    plain, params, forward = make(pooled)
-    thin = make(pooled, remat=True)[0]
+    plain, params, forward = make(bert_pooling)
+    thin = make(bert_pooling, remat=True)[0]
 
     def gradient(encoder):
         return jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(encoder.apply(p, tokens, mask)))))(params)
 
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5), gradient(plain), gradient(thin))
-    np.testing.assert_allclose(forward(params, tokens, mask), plain.apply(params, tokens, mask), atol=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=1e-5),
+        gradient(plain),
+        gradient(thin),
+    )
+    np.testing.assert_allclose(
+        forward(params, tokens, mask), plain.apply(params, tokens, mask), atol=1e-5
+    )
 
 
 def test_bfloat16_stays_near_float32():
-    _, params, forward = make(mean_tokens)
-    narrow = make(mean_tokens, compute_dtype="bfloat16")[0]
+    _, params, forward = make(mean_pooling)
+    narrow = make(mean_pooling, compute_dtype="bfloat16")[0]
     tokens, mask = batch()
     got, want = narrow.apply(params, tokens, mask), forward(params, tokens, mask)
     assert got.dtype == jnp.bfloat16
     assert float(jnp.abs(got.astype(jnp.float32) - want).mean()) < 0.02 * float(want.std())
-    gradient = jax.eval_shape(jax.grad(lambda p: jnp.sum(narrow.apply(p, tokens, mask)).astype(jnp.float32)), params)
+    gradient = jax.eval_shape(
+        jax.grad(lambda p: jnp.sum(narrow.apply(p, tokens, mask)).astype(jnp.float32)), params
+    )
     assert {x.dtype for x in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
 
 
 @pytest.mark.slow
 def test_a_sharded_encoder_equals_one_device_and_every_device_holds_its_share():
-    encoder, params, forward = make(pooled)
+    encoder, params, forward = make(bert_pooling)
     tokens, mask = (np.concatenate([x, x[:1]]) for x in batch())
     want = forward(params, tokens, mask)
-    mesh = mesh_of(data=2, fsdp=2, tensor=2)
+    mesh = device_mesh(data=2, fsdp=2, tensor=2)
     shardings = weight_shardings(mesh, encoder.axes(), params)
     spread = jax.device_put(params, shardings)
 
@@ -160,24 +191,31 @@ def test_a_sharded_encoder_equals_one_device_and_every_device_holds_its_share():
     alone, _ = run(params, tokens, mask)
     gradient, got = run(spread, *jax.device_put((tokens, mask), batch_sharding(mesh)))
     np.testing.assert_allclose(got, want, atol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), alone, jax.device_get(gradient))
-    for name, share in {"query": (2, 8, 2, 4), "out": (2, 2, 4, 8), "up": (2, 8, 12), "down": (2, 12, 8)}.items():
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), alone, jax.device_get(gradient)
+    )
+    for name, share in {
+        "query": (2, 8, 2, 4),
+        "out": (2, 2, 4, 8),
+        "up": (2, 8, 12),
+        "down": (2, 12, 8),
+    }.items():
         assert {x.data.shape for x in spread["layers"][name].addressable_shards} == {share}
     assert {x.data.shape for x in spread["embedding"].addressable_shards} == {(16, 8)}
     assert {x.data.shape for x in spread["pooler"].addressable_shards} == {(8, 8)}
     assert len(spread["embedding"].addressable_shards) == 8
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_every_weight_has_an_axis_name_per_dimension(pool):
-    encoder = make(pool)[0]
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_weight_has_an_axis_name_per_dimension(pooling):
+    encoder = make(pooling)[0]
     shapes = jax.eval_shape(encoder.init, jax.random.key(0))
 
     def check(shape, names):
         assert len(shape.shape) == len(names) and all(isinstance(n, str) for n in names)
 
     jax.tree.map(check, shapes, encoder.axes(), is_leaf=lambda x: isinstance(x, tuple))
-    assert ("pooler" in shapes) == (pool is pooled)
+    assert ("pooler" in shapes) == (pooling is bert_pooling)
     assert encoder.axes()["layers"]["query"] == ("layers", "embed", "heads", "head_size")
     assert isinstance(encoder, Encoder)
 
@@ -188,7 +226,10 @@ def test_init_is_random_across_layers_and_of_the_asked_dtype():
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("bfloat16")}
     query = np.asarray(params["layers"]["query"], np.float32)
     np.testing.assert_allclose(query.std(), 0.02, rtol=0.05)
-    assert np.abs(query[0] - query[1]).mean() > 0.01 and np.abs(params["layers"]["query_bias"]).max() == 0
+    assert (
+        np.abs(query[0] - query[1]).mean() > 0.01
+        and np.abs(params["layers"]["query_bias"]).max() == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tokenizers: exact round trips, what they split, and that Hugging Face can load them again."""
+"""Tokenizers: exact round trips, token boundaries, and saved folders that Hugging Face loads."""
 
 import json
 
@@ -10,11 +10,15 @@ from transformers import AutoTokenizer
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.tokenizers import byte_tokenizer, character_tokenizer, train_bpe
 
-WORDLE = ["s l a t e\nb b y g b\n", "c r o n y\ny b b g b\n", "f j u i p\nw v x q z\nd h m k g\nb b b b b\n"]
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # a lone surrogate is no UTF-8
+WORDLE = [
+    "s l a t e\nb b y g b\n",
+    "c r o n y\ny b b g b\n",
+    "f j u i p\nw v x q z\nd h m k g\nb b b b b\n",
+]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))  # lone surrogates have no UTF-8 encoding
 BYTES = byte_tokenizer()
 PAIRS = train_bpe(WORDLE, 300)
-PHRASES = train_bpe(["go east\ngo west\n"], 280, phrases=True)
+PHRASES = train_bpe(["go east\ngo west\n"], 280, merge_across_spaces=True)
 CHARACTERS = character_tokenizer(WORDLE)
 CHAT = [
     {"role": "system", "content": "Play.\nShort."},
@@ -58,9 +62,17 @@ def test_a_wordle_move_is_six_byte_pair_tokens():
     assert PAIRS.tokenize("\n\n l") == ["Ċ", "Ċ", "Ġl"]
 
 
-def test_phrases_go_on_over_spaces_and_not_over_lines():
+def test_merged_tokens_span_spaces_but_not_lines():
     text = "go east\ngo west\n\n go"
-    assert [PHRASES.decode([i]) for i in plain(PHRASES, text)] == ["go east", "\n", "go west", "\n", "\n", " ", "go"]
+    assert [PHRASES.decode([i]) for i in plain(PHRASES, text)] == [
+        "go east",
+        "\n",
+        "go west",
+        "\n",
+        "\n",
+        " ",
+        "go",
+    ]
 
 
 def test_byte_pairs_are_learned_the_same_way_twice_and_fit_their_size():
@@ -75,17 +87,33 @@ def test_the_special_token_of_a_text_can_be_plain():
     assert BYTES.decode(plain(BYTES, " <pad> x")) == " <pad> x"
 
 
-@pytest.mark.parametrize("make", [byte_tokenizer, lambda **k: character_tokenizer(WORDLE, **k), lambda **k: train_bpe(WORDLE, 300, **k)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        byte_tokenizer,
+        lambda **k: character_tokenizer(WORDLE, **k),
+        lambda **k: train_bpe(WORDLE, 300, **k),
+    ],
+)
 @pytest.mark.parametrize("chat", [False, True])
 def test_hugging_face_loads_what_was_saved(make, chat, tmp_path):
     tokenizer = make(chat=chat)
     tokenizer.save_pretrained(tmp_path)
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert again.get_vocab() == tokenizer.get_vocab() and len(again) == len(tokenizer)
-    assert (again.pad_token, again.eos_token, again.chat_template) == (tokenizer.pad_token, tokenizer.eos_token, tokenizer.chat_template)
+    assert (again.pad_token, again.eos_token, again.chat_template) == (
+        tokenizer.pad_token,
+        tokenizer.eos_token,
+        tokenizer.chat_template,
+    )
     for text in ["s l a t e\n", " ,b  'b\n\n", "y g <eos> <|im_end|>"]:
-        assert plain(again, text) == plain(tokenizer, text) and again(text)["input_ids"] == tokenizer(text)["input_ids"]
-        assert again.decode(again(text)["input_ids"]) == tokenizer.decode(tokenizer(text)["input_ids"])
+        assert (
+            plain(again, text) == plain(tokenizer, text)
+            and again(text)["input_ids"] == tokenizer(text)["input_ids"]
+        )
+        assert again.decode(again(text)["input_ids"]) == tokenizer.decode(
+            tokenizer(text)["input_ids"]
+        )
 
 
 @pytest.mark.parametrize("make", [byte_tokenizer, lambda **k: train_bpe(WORDLE, 300, **k)])
@@ -98,8 +126,13 @@ def test_a_conversation_is_written_as_chatml(make):
     assert tokenizer.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True) == want
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True)["input_ids"]
     assert tokenizer.decode(ids) == want
-    assert ids.count(tokenizer.eos_token_id) == 3 and ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 4
-    assert tokenizer.apply_chat_template(CHAT, tokenize=False) == want.removesuffix("<|im_start|>assistant\n")
+    assert (
+        ids.count(tokenizer.eos_token_id) == 3
+        and ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 4
+    )
+    assert tokenizer.apply_chat_template(CHAT, tokenize=False) == want.removesuffix(
+        "<|im_start|>assistant\n"
+    )
 
 
 def test_the_chat_template_refuses_tools():

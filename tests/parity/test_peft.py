@@ -1,4 +1,6 @@
-"""Adapters against the `peft` library on torch: it reads ours, we read its, and both merge them into the same weights."""
+"""Adapters against the `peft` library on torch: each reads the other's files, and merging gives the
+same weights.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -15,17 +17,28 @@ from random_models import make_model  # noqa: E402
 from torch_models import logits, open_model  # noqa: E402
 
 from agentrl_jax.models import load, save  # noqa: E402
-from agentrl_jax.models.adapters import PROJECTIONS, Adapted, LoraConfig  # noqa: E402
+from agentrl_jax.models.adapters import PROJECTIONS, LoraConfig, LoraPolicy  # noqa: E402
 from agentrl_jax.models.decoder import Decoder  # noqa: E402
-from agentrl_jax.models.peft import MODULES, load_adapters, save_adapters  # noqa: E402
-from agentrl_jax.policy import Inputs, Params  # noqa: E402
+from agentrl_jax.models.hf.peft import PEFT_MODULES, load_adapters, save_adapters  # noqa: E402
+from agentrl_jax.policy import Params, PolicyInputs  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)  # raised inside peft
 
 SIZES: dict[str, Any] = {
-    "num_hidden_layers": 3, "hidden_size": 36, "intermediate_size": 40, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
-    "vocab_size": 51, "max_position_embeddings": 64, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
-}  # fmt: skip
+    "num_hidden_layers": 3,
+    "hidden_size": 36,
+    "intermediate_size": 40,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "vocab_size": 51,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 BASES: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
     "gemma2": {"model_type": "gemma2", "sliding_window": 5, "query_pre_attn_scalar": 12},
@@ -35,7 +48,7 @@ TARGETS = {"two": ("query", "value"), "all": PROJECTIONS}
 
 @dataclasses.dataclass
 class Base:
-    """One model on both sides, and its folder."""
+    """The same model on both sides, and its folder."""
 
     folder: Path
     policy: Decoder
@@ -53,30 +66,38 @@ def tokens() -> np.ndarray:
     return np.random.default_rng(3).integers(0, SIZES["vocab_size"], (2, 14), np.int32)
 
 
-def our_logits(policy: Adapted, params: Params) -> np.ndarray:
+def our_logits(policy: LoraPolicy, params: Params) -> np.ndarray:
     positions = np.broadcast_to(np.arange(14, dtype=np.int32), (2, 14))
-    inputs = Inputs(tokens=tokens(), positions=positions, segment_ids=np.ones((2, 14), np.int32))
-    return np.asarray(jax.jit(lambda params: policy.logits(params, policy.apply(params, inputs).hidden))(params))
+    inputs = PolicyInputs(
+        tokens=tokens(), positions=positions, segment_ids=np.ones((2, 14), np.int32)
+    )
+    return np.asarray(
+        jax.jit(lambda params: policy.logits(params, policy.apply(params, inputs).hidden))(params)
+    )
 
 
-def check_merged(net: Any, policy: Adapted, params: Params, folder: Path) -> None:
-    """Merging and saving gives the weights and logits that merging there gives."""
+def check_merged(net: Any, policy: LoraPolicy, params: Params, folder: Path) -> None:
+    """Merging and saving gives the weights and logits that merging in `peft` gives."""
     adapted, merged = our_logits(policy, params), net.merge_and_unload()
     save(folder, policy.base, policy.merge(params))
     again = open_model(folder)
-    mine, its = again.state_dict(), merged.state_dict()
-    assert list(mine) == list(its)
-    for name, x in mine.items():
+    reloaded, its = again.state_dict(), merged.state_dict()
+    assert list(reloaded) == list(its)
+    for name, x in reloaded.items():
         np.testing.assert_allclose(x, its[name], atol=1e-6, rtol=0, err_msg=name)
     np.testing.assert_allclose(logits(again, tokens()), adapted, atol=2e-4, rtol=0)
 
 
 @pytest.mark.parametrize("targets", TARGETS.values(), ids=TARGETS)
 def test_peft_reads_our_adapters(base: Base, targets: tuple[str, ...], tmp_path: Path):
-    policy = Adapted(base.policy, LoraConfig(base.policy.config, rank=4, alpha=6.0, targets=targets))
+    policy = LoraPolicy(
+        base.policy, LoraConfig(base.policy.config, rank=4, alpha=6.0, targets=targets)
+    )
     random = np.random.default_rng(2)
     fresh = jax.eval_shape(policy.init_adapters, jax.random.key(0))
-    adapters = jax.tree.map(lambda x: jax.numpy.asarray(random.normal(0.0, 0.2, x.shape), x.dtype), fresh)
+    adapters = jax.tree.map(
+        lambda x: jax.numpy.asarray(random.normal(0.0, 0.2, x.shape), x.dtype), fresh
+    )
     save_adapters(tmp_path / "ours", policy, adapters, str(base.folder))
     net = open_model(base.folder)
     plain = logits(net, tokens())
@@ -91,14 +112,23 @@ def test_peft_reads_our_adapters(base: Base, targets: tuple[str, ...], tmp_path:
 @pytest.mark.parametrize("targets", TARGETS.values(), ids=TARGETS)
 def test_we_read_the_adapters_of_peft(base: Base, targets: tuple[str, ...], tmp_path: Path):
     torch.manual_seed(0)
-    names = [MODULES[name] for name in targets]
-    config = peft.LoraConfig(task_type="CAUSAL_LM", r=3, lora_alpha=12, lora_dropout=0.1, target_modules=names, init_lora_weights=False)
+    names = [PEFT_MODULES[name] for name in targets]
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM",
+        r=3,
+        lora_alpha=12,
+        lora_dropout=0.1,
+        target_modules=names,
+        init_lora_weights=False,
+    )
     net = open_model(base.folder)
     plain = logits(net, tokens())
     net = peft.get_peft_model(net, config).eval()
     net.save_pretrained(tmp_path / "its")
     policy, adapters = load_adapters(tmp_path / "its", base.policy)
-    assert policy.config == LoraConfig(base.policy.config, rank=3, alpha=12.0, dropout=0.1, targets=targets)
+    assert policy.config == LoraConfig(
+        base.policy.config, rank=3, alpha=12.0, dropout=0.1, targets=targets
+    )
     params = {"base": base.params, "adapters": adapters}
     got = our_logits(policy, params)
     np.testing.assert_allclose(got, logits(net, tokens()), atol=2e-4, rtol=0)

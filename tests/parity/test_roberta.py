@@ -1,4 +1,5 @@
-"""RoBERTa folders against `transformers` on torch. Run this file to write the golden numbers that the default tests use.
+"""RoBERTa folders against `transformers` on torch. Run this file to write the golden numbers that
+the default tests use.
 
 python tests/parity/test_roberta.py
 """
@@ -15,33 +16,39 @@ sys.path.insert(0, str(TESTS))
 GOLDEN = TESTS / "models" / "golden" / "roberta.npz"
 torch = pytest.importorskip("torch")
 
-from roberta_folders import batch, write_folder  # noqa: E402
+from support.roberta_folders import padded_batch, write_folder  # noqa: E402
 
 
 def outputs(folder: Path) -> dict[str, np.ndarray]:
     """Hidden states and pooled vectors of the batch, float32."""
     from transformers import AutoModel
 
-    net = AutoModel.from_pretrained(str(folder), attn_implementation="eager", dtype=torch.float32).eval()
-    tokens, mask = batch()
+    net = AutoModel.from_pretrained(
+        str(folder), attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    tokens, mask = padded_batch()
     with torch.no_grad():
         out = net(torch.tensor(tokens).long(), attention_mask=torch.tensor(mask).long())
     return {"hidden": out.last_hidden_state.numpy(), "pooled": out.pooler_output.numpy()}
 
 
-@pytest.mark.parametrize("changes", [{}, {"model_type": "xlm-roberta"}, {"layer_norm_eps": 0.1}, {"masked_lm": True}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"model_type": "xlm-roberta"}, {"layer_norm_eps": 0.1}, {"masked_lm": True}]
+)
 def test_an_encoder_agrees_with_transformers(tmp_path, changes):
     import jax
 
-    from agentrl_jax.models.encoder import mean_tokens, pooled
-    from agentrl_jax.models.roberta import load_encoder
+    from agentrl_jax.models.encoder import bert_pooling, mean_pooling
+    from agentrl_jax.models.hf.roberta import load_encoder
 
     folder = write_folder(tmp_path, **changes)
-    want, (tokens, mask) = outputs(folder), batch()
-    encoder, params = load_encoder(folder, pool=pooled)
-    got = jax.jit(encoder.apply)(params, tokens, mask)  # the last row starts with padding, which `transformers` pools
+    want, (tokens, mask) = outputs(folder), padded_batch()
+    encoder, params = load_encoder(folder, pooling=bert_pooling)
+    got = jax.jit(encoder.apply)(
+        params, tokens, mask
+    )  # the last row starts with padding, which `transformers` pools
     np.testing.assert_allclose(got[:3], want["pooled"][:3], atol=2e-4)
-    encoder, params = load_encoder(folder, pool=mean_tokens)
+    encoder, params = load_encoder(folder, pooling=mean_pooling)
     mean = (want["hidden"] * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
     np.testing.assert_allclose(jax.jit(encoder.apply)(params, tokens, mask), mean, atol=2e-4)
 

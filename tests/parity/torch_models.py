@@ -1,4 +1,5 @@
-"""The other side of parity: `transformers` on torch. Run it to write the golden files that the default tests compare with.
+"""The other side of parity: `transformers` on torch. Run it to write the golden files that the
+default tests compare with.
 
 python tests/parity/torch_models.py
 """
@@ -13,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
-from folders import CASES, config_json, prompts, write_folder
+from support.hf_folders import CONFIG_CASES, config_json, random_prompts, write_folder
 from transformers import AutoConfig, AutoModelForCausalLM
 
 GOLDEN = Path(__file__).resolve().parent.parent / "models" / "golden"
@@ -46,7 +47,11 @@ def logits(net: Any, tokens: np.ndarray, mask: np.ndarray | None = None) -> np.n
     """Of every position; padding (mask 0) counts for no position."""
     mask = np.ones_like(tokens) if mask is None else mask
     positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
-    out = net(torch.tensor(tokens).long(), attention_mask=torch.tensor(mask), position_ids=torch.tensor(positions).long())
+    out = net(
+        torch.tensor(tokens).long(),
+        attention_mask=torch.tensor(mask),
+        position_ids=torch.tensor(positions).long(),
+    )
     return out.logits.float().numpy()
 
 
@@ -60,21 +65,33 @@ def greedy(net: Any, tokens: np.ndarray, count: int = CONTINUATION) -> np.ndarra
 
 
 @torch.no_grad()
-def generated(net: Any, tokens: np.ndarray, mask: np.ndarray, count: int = CONTINUATION) -> np.ndarray:
-    """The likeliest continuation of left-padded rows, by the library's own decoding over a cache."""
-    out = net.generate(torch.tensor(tokens).long(), attention_mask=torch.tensor(mask), max_new_tokens=count, do_sample=False)
+def generated(
+    net: Any, tokens: np.ndarray, mask: np.ndarray, count: int = CONTINUATION
+) -> np.ndarray:
+    """The likeliest continuation of left-padded rows, by the library's own decoding over a
+    cache.
+    """
+    out = net.generate(
+        torch.tensor(tokens).long(),
+        attention_mask=torch.tensor(mask),
+        max_new_tokens=count,
+        do_sample=False,
+    )
     return out[:, tokens.shape[1] :].numpy().astype(np.int32)
 
 
 def main() -> None:
     GOLDEN.mkdir(exist_ok=True)
     shapes, numbers = {}, {}
-    for case in CASES:
+    for case in CONFIG_CASES:
         config = config_json(case)
         shapes[case] = shapes_of(config)
         with tempfile.TemporaryDirectory() as folder:
             net = open_model(write_folder(Path(folder), config, shapes[case]))
-        numbers[f"{case}/logits"], numbers[f"{case}/greedy"] = logits(net, prompts()), greedy(net, prompts())
+        numbers[f"{case}/logits"], numbers[f"{case}/greedy"] = (
+            logits(net, random_prompts()),
+            greedy(net, random_prompts()),
+        )
     (GOLDEN / "shapes.json").write_text(json.dumps(shapes, indent=0) + "\n")
     np.savez_compressed(GOLDEN / "decoders.npz", allow_pickle=False, **numbers)
 

@@ -1,1 +1,1 @@
-"""Car Dealer of LMRL-Gym: a seller bargains with a buyer."""
+"""Car Dealer of LMRL-Gym: the agent sells a car to a buyer."""

@@ -1,1 +1,1 @@
-"""LMRL-Gym's Chess and Chess Endgames: a game of White's against an opponent, move by move in standard algebraic notation."""
+"""Chess and Chess Endgames of LMRL-Gym: White against an opponent, moves in algebraic notation."""

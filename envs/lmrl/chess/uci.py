@@ -1,4 +1,4 @@
-"""`Engine`: a chess program that speaks UCI, in a process of its own."""
+"""`UCIEngine`: a chess program that speaks UCI, in its own process."""
 
 import contextlib
 import os
@@ -14,20 +14,31 @@ from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 
-LARGEST = 2**20  # bytes that it may print over one question
-SPIN = re.compile(r"option name (.+) type spin default -?\d+ min (-?\d+) max (-?\d+)")
+MAX_OUTPUT_BYTES = 2**20  # per request
+SPIN_OPTION_PATTERN = re.compile(
+    r"option name (.+) type spin default -?\d+ min (-?\d+) max (-?\d+)"
+)
 
 
-def find(program: str) -> str:
-    """The path of a program, which Debian may keep among its games. Raises UserError where it is not there."""
-    path = shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/games"]))
+def find_program(program: str) -> str:
+    """The path of a program, also among Debian's games.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    path = shutil.which(
+        program, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/games"])
+    )
     if path is None:
-        raise UserError(f"no chess program {program!r} is here: install Debian's package stockfish, or name a UCI engine with program=PATH")
+        raise UserError(
+            f"no chess program {program!r} is here: install Debian's package stockfish, or name a "
+            "UCI engine with program=PATH"
+        )
     return path
 
 
-def _end(process: subprocess.Popen) -> None:
-    """Ask the process to leave, and kill it where it does not."""
+def _terminate(process: subprocess.Popen) -> None:
+    """Ask the process to quit, and kill it where it does not."""
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError):
         process.stdin.write(b"quit\n")
@@ -40,53 +51,67 @@ def _end(process: subprocess.Popen) -> None:
     process.stdout.close()
 
 
-class Engine:
-    """Starts when it is first asked, and again after it failed; leaves when it is closed, forgotten, or Python ends.
+class UCIEngine:
+    """A UCI process; it starts with the first request and again after a failure.
 
-    A copy in another process is an engine of its own. `patience` is how many seconds anything but thinking may take.
+    It ends when it is closed, garbage collected, or Python exits. A pickled copy starts its own
+    process.
+
+    Args:
+        program: the path of the program.
+        timeout: seconds that anything except the search itself may take.
     """
 
-    def __init__(self, program: str, patience: float = 20.0) -> None:
-        self.program, self.patience = program, patience
+    def __init__(self, program: str, timeout: float = 20.0) -> None:
+        self.program, self.timeout = program, timeout
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
-        self._leaving: Any = None
-        self._unread = b""
-        self._set: dict[str, Any] = {}
-        self._ranges: dict[str, tuple[int, int]] = {}
+        self._finalizer: Any = None
+        self._buffer = b""
+        self._current_settings: dict[str, Any] = {}
+        self._option_ranges: dict[str, tuple[int, int]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Engine, (self.program, self.patience)
+        return UCIEngine, (self.program, self.timeout)
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def best_move(self, game: str, settings: Mapping[str, Any], limit: str, seconds: float) -> str:
-        """Its move, such as "e7e8q", after `position game` and `go limit`, which takes `seconds`.
+    def best_move(
+        self, position: str, settings: Mapping[str, Any], limit: str, seconds: float
+    ) -> str:
+        """The move, such as "e7e8q", after `position ...` and `go ...`, which takes `seconds`.
 
-        It remembers nothing of earlier questions.
-        Raises what `configure` does.
+        The engine keeps no memory of earlier requests. Raises what `configure` does.
         """
-        with self._working():
+        with self._exclusive_process():
             self._configure(settings)
-            self._say("ucinewgame")
-            self._ask("isready", "readyok", self.patience)
-            self._say(f"position {game}")
-            return self._ask(f"go {limit}", "bestmove", seconds + self.patience).partition(" ")[2].split(" ")[0]
+            self._send("ucinewgame")
+            self._request("isready", "readyok", self.timeout)
+            self._send(f"position {position}")
+            return (
+                self._request(f"go {limit}", "bestmove", seconds + self.timeout)
+                .partition(" ")[2]
+                .split(" ")[0]
+            )
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Set what is not set so already.
+        """Set the options that have other values.
 
-        Raises UserError where a setting is out of the range that the engine names, EnvironmentFailure where it dies or floods and
-        DeadlineExceeded where it is late; it is ended then.
+        The process ends where this fails.
+
+        Raises:
+            UserError: a value is out of the range that the engine names.
+            EnvironmentFailure: the process died or printed too much.
+            DeadlineExceeded: it did not answer in time.
         """
-        with self._working():
+        with self._exclusive_process():
             self._configure(settings)
 
     @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
-        """One caller at a time, a process that is there, and none that is left in the middle of something."""
+    def _exclusive_process(self) -> Iterator[None]:
+        """One caller at a time, with a running process that ends after a failure."""
         with self._lock:
             try:
                 self._start()
@@ -100,64 +125,71 @@ class Engine:
                 raise
 
     def close(self) -> None:
-        """End the process; another question starts a new one."""
+        """End the process; the next request starts a new one."""
         with self._lock:
             self._close()
 
     def _close(self) -> None:
-        if self._leaving is not None:
-            self._leaving()
-        self._process = self._leaving = None
+        if self._finalizer is not None:
+            self._finalizer()
+        self._process = self._finalizer = None
 
     def _start(self) -> None:
         if self._process is not None:
             return
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen([self.program], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0)
-        self._leaving = weakref.finalize(self, _end, self._process)
-        self._unread, self._set, self._ranges = b"", {}, {}
-        self._ask("uci", "uciok", self.patience)
+        self._process = subprocess.Popen(
+            [self.program], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0
+        )
+        self._finalizer = weakref.finalize(self, _terminate, self._process)
+        self._buffer, self._current_settings, self._option_ranges = b"", {}, {}
+        self._request("uci", "uciok", self.timeout)
 
     def _configure(self, settings: Mapping[str, Any]) -> None:
         for name, value in settings.items():
-            if self._set.get(name) == value:
+            if self._current_settings.get(name) == value:
                 continue
-            low, high = self._ranges.get(name, (value, value))
+            low, high = self._option_ranges.get(name, (value, value))
             if not low <= value <= high:
                 raise UserError(f"{self.program} takes {name} from {low} to {high}, not {value}")
-            self._say(f"setoption name {name} value {str(value).lower()}")
-            self._set[name] = value
+            self._send(f"setoption name {name} value {str(value).lower()}")
+            self._current_settings[name] = value
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
 
-    def _ask(self, question: str, answer: str, seconds: float) -> str:
-        """The first line that begins with the word `answer`; lines before it only tell the ranges of options."""
-        self._say(question)
+    def _request(self, command: str, reply_word: str, seconds: float) -> str:
+        """The first line that begins with `reply_word`.
+
+        Lines before it are parsed for the ranges of options.
+        """
+        self._send(command)
         until, read = time.monotonic() + seconds, 0
         while True:
-            line, newline, rest = self._unread.partition(b"\n")
+            line, newline, remainder = self._buffer.partition(b"\n")
             if newline:
-                self._unread, text = rest, line.decode(errors="replace").strip()
-                if spin := SPIN.fullmatch(text):
-                    self._ranges[spin[1]] = int(spin[2]), int(spin[3])
-                if text.split(" ")[0] == answer:
+                self._buffer, text = remainder, line.decode(errors="replace").strip()
+                if spin := SPIN_OPTION_PATTERN.fullmatch(text):
+                    self._option_ranges[spin[1]] = int(spin[2]), int(spin[3])
+                if text.split(" ")[0] == reply_word:
                     return text
                 continue
-            more = self._read(until - time.monotonic(), question, seconds)
-            self._unread, read = self._unread + more, read + len(more)
-            if read > LARGEST:
-                raise EnvironmentFailure(f"{self.program} answered {question!r} endlessly", "flood")
+            more = self._read(until - time.monotonic(), command, seconds)
+            self._buffer, read = self._buffer + more, read + len(more)
+            if read > MAX_OUTPUT_BYTES:
+                raise EnvironmentFailure(f"{self.program} answered {command!r} endlessly", "flood")
 
-    def _read(self, seconds: float, question: str, allowed: float) -> bytes:
-        """What it has printed since."""
+    def _read(self, seconds: float, command: str, timeout: float) -> bytes:
+        """What the process has printed since the last call."""
         assert self._process is not None and self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(max(0.0, seconds)):
-                raise DeadlineExceeded(f"{self.program} did not answer {question!r} within {allowed:g} s")
+                raise DeadlineExceeded(
+                    f"{self.program} did not answer {command!r} within {timeout:g} s"
+                )
         more = os.read(self._process.stdout.fileno(), 65536)
         if not more:
-            raise EnvironmentFailure(f"{self.program} died when asked {question!r}")
+            raise EnvironmentFailure(f"{self.program} died when asked {command!r}")
         return more

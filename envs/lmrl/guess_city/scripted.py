@@ -1,26 +1,80 @@
-"""The scripted oracle of Guess My City: open questions, answered in one or two sentences from the facts."""
+"""The scripted oracle of Guess My City: answers to open questions in one or two sentences."""
 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from agentrl_jax.envs.lmrl.guess_city.names import REFUSAL, kept_secret, plain, rows
-from agentrl_jax.envs.lmrl.guess_city.table import City, cities
-from agentrl_jax.envs.lmrl.guess_city.topics import TOPICS, Topic, asked_for
-from agentrl_jax.envs.lmrl.phrases import LONGEST, Phrases, stem
+from agentrl_jax.envs.lmrl.guess_city.knowledge import City, cities
+from agentrl_jax.envs.lmrl.guess_city.name_matching import (
+    REFUSAL_TEXT,
+    censor_reply,
+    plain_words,
+    row_by_name,
+)
+from agentrl_jax.envs.lmrl.guess_city.topics import TOPICS, Topic, topic_phrases
+from agentrl_jax.envs.lmrl.phrases import MAX_TEXT_LENGTH, PhraseMatcher, stem
 
 AUXILIARIES = frozenset(
-    ["is", "are", "does", "do", "can", "could", "has", "have", "was", "did", "isn't", "aren't", "doesn't", "don't", "so"]
+    [
+        "is",
+        "are",
+        "does",
+        "do",
+        "can",
+        "could",
+        "has",
+        "have",
+        "was",
+        "did",
+        "isn't",
+        "aren't",
+        "doesn't",
+        "don't",
+        "so",
+    ]
 )
-SECRETS = frozenset(["name", "names", "called", "country", "nation", "where", "spell", "letter", "letters", "located", "answer", "reveal"])
-# What a yes or no cannot be told of from the table.
-BEYOND = frozenset(["near", "nearby", "close", "far", "like", "similar", "between", "not", "never", "than", "without"])
-AGREED, DENIED = ("Yes, that is right.", "Yes, it is so.", "Yes."), ("No, that is not right.", "No, it is not so.", "No.")
-UNSURE = ("I am not sure about that.", "I don't know.", "I can't tell you that.")
-ORDINARY = frozenset(["real", "sol", "won", "rand", "run", "box"])  # stems of currencies and sports that mostly mean something else
-# Words for the value of a fact: (fact, part of its value) -> what people say.
-VALUES = {
+SECRET_WORDS = frozenset(
+    [
+        "name",
+        "names",
+        "called",
+        "country",
+        "nation",
+        "where",
+        "spell",
+        "letter",
+        "letters",
+        "located",
+        "answer",
+        "reveal",
+    ]
+)
+# A yes/no question with one of these words cannot be answered from the table.
+UNANSWERABLE_WORDS = frozenset(
+    [
+        "near",
+        "nearby",
+        "close",
+        "far",
+        "like",
+        "similar",
+        "between",
+        "not",
+        "never",
+        "than",
+        "without",
+    ]
+)
+YES_TEXTS, NO_TEXTS = (
+    ("Yes, that is right.", "Yes, it is so.", "Yes."),
+    ("No, that is not right.", "No, it is not so.", "No."),
+)
+UNSURE_TEXTS = ("I am not sure about that.", "I don't know.", "I can't tell you that.")
+# Stems of currencies and sports that mostly mean something else.
+AMBIGUOUS_STEMS = frozenset(["real", "sol", "won", "rand", "run", "box"])
+# Words for the value of a fact: (fact, part of its value) -> phrases.
+FACT_PHRASES = {
     ("continent", "Europe"): "europe|european",
     ("continent", "Asia"): "asia|asian",
     ("continent", "Africa"): "africa|african",
@@ -62,89 +116,115 @@ VALUES = {
 }
 
 
-def _spoken() -> Iterator[tuple[str, set[int]]]:
-    """Phrases and the cities of which each is true; the same phrase may come more than once."""
-    for (fact, part), phrases in VALUES.items():
+def _phrase_rows() -> Iterator[tuple[str, set[int]]]:
+    """Phrases with the cities of which they are true; a phrase may occur more than once."""
+    for (fact, part), phrases in FACT_PHRASES.items():
         for phrase in phrases.split("|"):
-            yield phrase, {row for row, city in enumerate(cities()) if f" {part}" in f" {city.facts[fact]}"}
+            yield (
+                phrase,
+                {row for row, city in enumerate(cities()) if f" {part}" in f" {city.facts[fact]}"},
+            )
     for row, city in enumerate(cities()):
         for name in (*city.names, *city.countries):
             yield name, {row}
-        for word in plain(city.facts["language"].replace(" and ", " ").replace(",", "")):
+        for word in plain_words(city.facts["language"].replace(" and ", " ").replace(",", "")):
             yield word, {row}
         for fact in ("region", "currency", "dish", "sport", "landmark"):
             yield city.facts[fact].removeprefix("the ").removeprefix("a "), {row}
 
 
 @cache
-def _claims() -> Phrases[frozenset[int]]:
+def _claim_phrases() -> PhraseMatcher[frozenset[int]]:
     together: dict[tuple[str, ...], set[int]] = {}
-    for phrase, true in _spoken():
-        together.setdefault(tuple(stem(word) for word in plain(phrase)), set()).update(true)
-    return Phrases((phrase, frozenset(true)) for phrase, true in together.items() if not ORDINARY.issuperset(phrase))
+    for phrase, true in _phrase_rows():
+        together.setdefault(tuple(stem(word) for word in plain_words(phrase)), set()).update(true)
+    return PhraseMatcher(
+        (phrase, frozenset(true))
+        for phrase, true in together.items()
+        if not AMBIGUOUS_STEMS.issuperset(phrase)
+    )
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a question asks, whichever city is hidden: a yes or no about claims, facts to be told, a name, or nothing."""
+class ParsedQuestion:
+    """The meaning of a question: yes/no claims, topics, a request for the name, or nothing."""
 
     claims: tuple[frozenset[int], ...] = ()
-    any_of: bool = False
+    needs_any: bool = False
     topics: tuple[Topic, ...] = ()
-    secret: bool = False
+    asks_secret: bool = False
 
-    def holds(self, row: int) -> bool:
+    def is_true_of(self, row: int) -> bool:
         true = [row in claim for claim in self.claims]
-        return any(true) if self.any_of else all(true)
+        return any(true) if self.needs_any else all(true)
 
 
-def read(question: str) -> Reading:
-    """A question that begins like one of yes or no is judged by its claims, where the table can; any other one is told the first
-    two facts that it asks for; and one that asks for a name or a place is refused."""
-    return _read(question) if len(question) <= LONGEST else Reading()
+def parse_question(question: str) -> ParsedQuestion:
+    """The meaning of a question.
+
+    A yes/no question becomes claims, where the table can answer it; any other question the first
+    two topics it asks for; a request for a name or a place is marked as such.
+    """
+    return _parse_question(question) if len(question) <= MAX_TEXT_LENGTH else ParsedQuestion()
 
 
 @lru_cache(maxsize=4096)
-def _read(question: str) -> Reading:
-    tokens = plain(question)
+def _parse_question(question: str) -> ParsedQuestion:
+    tokens = plain_words(question)
     stems = [stem(word) for word in tokens]
-    claims = _claims().within(stems)
-    if tokens and tokens[0] in AUXILIARIES and claims and not BEYOND & set(tokens):
-        return Reading(claims=tuple(claims), any_of="or" in tokens)
-    topics = dict.fromkeys(asked_for().within(stems))
+    claims = _claim_phrases().all_matches(stems)
+    if tokens and tokens[0] in AUXILIARIES and claims and not UNANSWERABLE_WORDS & set(tokens):
+        return ParsedQuestion(claims=tuple(claims), needs_any="or" in tokens)
+    topics = dict.fromkeys(topic_phrases().all_matches(stems))
     telling = [topic for topic in topics if topic.fact != "known"] or list(topics)
-    return Reading(topics=tuple(telling[:2])) if telling else Reading(secret=bool(SECRETS & set(tokens)))
+    return (
+        ParsedQuestion(topics=tuple(telling[:2]))
+        if telling
+        else ParsedQuestion(asks_secret=bool(SECRET_WORDS & set(tokens)))
+    )
 
 
-def content(row: int, question: str) -> tuple[object, ...]:
-    """What a listener learns, wording apart: equal for two cities of which the same is said."""
-    asked = read(question)
-    return bool(asked.claims) and asked.holds(row), *(cities()[row].facts[topic.fact] for topic in asked.topics)
+def answer_content(row: int, question: str) -> tuple[object, ...]:
+    """The content of an answer without its wording; equal for cities with the same answer."""
+    parsed = parse_question(question)
+    return bool(parsed.claims) and parsed.is_true_of(row), *(
+        cities()[row].facts[topic.fact] for topic in parsed.topics
+    )
 
 
-def _sentence(city: City, topic: Topic, pick: int) -> str:
+def _fact_sentence(city: City, topic: Topic, pick: int) -> str:
     fact = city.facts[topic.fact]
-    sentences = topic.denied if fact == "no" and topic.denied else topic.sentences
+    sentences = (
+        topic.negative_sentences if fact == "no" and topic.negative_sentences else topic.sentences
+    )
     return sentences[pick % len(sentences)].format(fact)
 
 
 @dataclass(frozen=True)
 class ScriptedOracle:
-    """Answers from the table; `variety` chooses between wordings. No answer names the city or its country."""
+    """Answers from the table; `wording_seed` selects wordings.
 
-    variety: int = 0
+    No answer names the city or its country.
+    """
+
+    wording_seed: int = 0
 
     def answer(self, hidden: str, question: str) -> str:
-        """See `Oracle.answer`; `hidden` is a city of the table by one of its names, or as LMRL-Gym lists it ("paris,france")."""
-        row = rows()[hidden.lower()]
-        asked, pick = read(question), zlib.crc32(f"{self.variety} {question}".encode("utf-8", "replace"))
-        if asked.secret:
-            return REFUSAL
-        if asked.claims:
-            choice = AGREED if asked.holds(row) else DENIED
+        """See `Oracle.answer`; `hidden` is one of the city's names or its listed name."""
+        row = row_by_name()[hidden.lower()]
+        parsed, pick = (
+            parse_question(question),
+            zlib.crc32(f"{self.wording_seed} {question}".encode("utf-8", "replace")),
+        )
+        if parsed.asks_secret:
+            return REFUSAL_TEXT
+        if parsed.claims:
+            choice = YES_TEXTS if parsed.is_true_of(row) else NO_TEXTS
             return choice[pick % len(choice)]
-        sentences = [_sentence(cities()[row], topic, pick) for topic in asked.topics] or [UNSURE[pick % len(UNSURE)]]
-        return kept_secret(cities()[row], " ".join(sentences))
+        sentences = [_fact_sentence(cities()[row], topic, pick) for topic in parsed.topics] or [
+            UNSURE_TEXTS[pick % len(UNSURE_TEXTS)]
+        ]
+        return censor_reply(cities()[row], " ".join(sentences))
 
 
 QUESTIONS = tuple(topic.question for topic in TOPICS)

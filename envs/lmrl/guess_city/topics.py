@@ -1,27 +1,51 @@
-"""What can be asked of a city: for each fact a question, the phrases that ask for it, and sentences that tell it."""
+"""The topics of Guess My City: for each fact a question, phrases that ask for it, and answers."""
 
 from dataclasses import dataclass
 from functools import cache
 
-from agentrl_jax.envs.lmrl.phrases import Phrases, stem, words
+from agentrl_jax.envs.lmrl.phrases import PhraseMatcher, split_words, stem
 
 
 @dataclass(frozen=True)
 class Topic:
-    """`sentences` have "{}" for the fact; where it is "no" (or "yes"), one of `denied` (or `sentences`) says so without it."""
+    """A fact that can be asked for.
+
+    `sentences` have "{}" for the fact. For a yes/no fact they state it without "{}", and
+    `negative_sentences` its negation.
+    """
 
     fact: str
     question: str
     phrases: str  # separated by "|"
     sentences: tuple[str, ...]
-    denied: tuple[str, ...] = ()
+    negative_sentences: tuple[str, ...] = ()
 
 
 TOPICS = (
-    Topic("continent", "Which continent is it on?", "continent", ("It is in {}.", "The continent is {}.")),
-    Topic("region", "What part of the world is it in?", "region|part of the world", ("It is in {}.", "You would call the region {}.")),
-    Topic("language", "What language do people speak there?", "language|speak|spoken|tongue", ("People speak {}.", "You mostly hear {}.")),
-    Topic("currency", "What is the currency?", "currency|money|pay|coin", ("You pay with {}.", "The money is {}.")),
+    Topic(
+        "continent",
+        "Which continent is it on?",
+        "continent",
+        ("It is in {}.", "The continent is {}."),
+    ),
+    Topic(
+        "region",
+        "What part of the world is it in?",
+        "region|part of the world",
+        ("It is in {}.", "You would call the region {}."),
+    ),
+    Topic(
+        "language",
+        "What language do people speak there?",
+        "language|speak|spoken|tongue",
+        ("People speak {}.", "You mostly hear {}."),
+    ),
+    Topic(
+        "currency",
+        "What is the currency?",
+        "currency|money|pay|coin",
+        ("You pay with {}.", "The money is {}."),
+    ),
     Topic(
         "religion",
         "What is the main religion?",
@@ -41,10 +65,30 @@ TOPICS = (
         ("The state is a {}.", "We live in a {}."),
     ),
     Topic("flag", "What does the flag look like?", "flag", ("The flag shows {}.", "Think of {}.")),
-    Topic("dish", "What food is it known for?", "food|dish|eat|cuisine|meal|restaurant|drink", ("Try the {}.", "People love {}.")),
-    Topic("sport", "What is the most popular sport?", "sport|game|play|team|athlete", ("Everybody talks about {}.", "The favorite is {}.")),
-    Topic("hemisphere", "Which hemisphere is it in?", "hemisphere|equator", ("It is in the {} hemisphere.", "The {} one.")),
-    Topic("latitude", "What is its latitude?", "latitude|how far north|how far south|degree", ("It lies {}.", "The latitude is {}.")),
+    Topic(
+        "dish",
+        "What food is it known for?",
+        "food|dish|eat|cuisine|meal|restaurant|drink",
+        ("Try the {}.", "People love {}."),
+    ),
+    Topic(
+        "sport",
+        "What is the most popular sport?",
+        "sport|game|play|team|athlete",
+        ("Everybody talks about {}.", "The favorite is {}."),
+    ),
+    Topic(
+        "hemisphere",
+        "Which hemisphere is it in?",
+        "hemisphere|equator",
+        ("It is in the {} hemisphere.", "The {} one."),
+    ),
+    Topic(
+        "latitude",
+        "What is its latitude?",
+        "latitude|how far north|how far south|degree",
+        ("It lies {}.", "The latitude is {}."),
+    ),
     Topic(
         "noon",
         "What is the time zone?",
@@ -96,7 +140,12 @@ TOPICS = (
         "high above the sea|altitude|elevation|above the sea|above sea level|how high",
         ("It lies {}.", "It is {}."),
     ),
-    Topic("age", "How old is it?", "how old|age|history|historic|found|old|built|origin", ("Its origins are {}.", "I would say {}.")),
+    Topic(
+        "age",
+        "How old is it?",
+        "how old|age|history|historic|found|old|built|origin",
+        ("Its origins are {}.", "I would say {}."),
+    ),
     Topic(
         "metro",
         "Does it have a metro?",
@@ -139,6 +188,10 @@ TOPICS = (
 
 
 @cache
-def asked_for() -> Phrases[Topic]:
+def topic_phrases() -> PhraseMatcher[Topic]:
     """The topics by the stems of their phrases."""
-    return Phrases(([stem(word) for word in words(phrase)], topic) for topic in TOPICS for phrase in topic.phrases.split("|"))
+    return PhraseMatcher(
+        ([stem(word) for word in split_words(phrase)], topic)
+        for topic in TOPICS
+        for phrase in topic.phrases.split("|")
+    )

@@ -1,4 +1,7 @@
-"""`TwentyQuestions`: find an object by yes/no questions (LMRL-Gym, arXiv 2311.18232; the subset is ArCHer's, arXiv 2402.19446)."""
+"""`TwentyQuestions`: find an object by yes/no questions (LMRL-Gym, arXiv 2311.18232).
+
+The subset of ten objects is ArCHer's (arXiv 2402.19446).
+"""
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
@@ -7,74 +10,115 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentrl_jax.environment import Environment, Messages, Player
-from agentrl_jax.envs.lmrl.oracles import Oracle, endpoint
-from agentrl_jax.envs.lmrl.questions import HORIZON, Questions
-from agentrl_jax.envs.lmrl.twenty_questions.asked import asked
-from agentrl_jax.envs.lmrl.twenty_questions.scripted import ScriptedOracle, truth
-from agentrl_jax.envs.lmrl.twenty_questions.success import is_done, last_word_is
-from agentrl_jax.envs.lmrl.twenty_questions.table import attributes, guess, matrix, row_of, things
-from agentrl_jax.envs.players import Mixed
+from agentrl_jax.environment import Messages, ScriptedPolicy
+from agentrl_jax.envs.lmrl.guessing_game import HORIZON, GuessingGame
+from agentrl_jax.envs.lmrl.oracles import Oracle, make_endpoint
+from agentrl_jax.envs.lmrl.twenty_questions.knowledge import (
+    all_items,
+    attribute_matrix,
+    attributes,
+    guess_question,
+    row_by_name,
+)
+from agentrl_jax.envs.lmrl.twenty_questions.llm_oracle import make_llm_oracle
+from agentrl_jax.envs.lmrl.twenty_questions.scripted import ScriptedOracle, true_rows
+from agentrl_jax.envs.lmrl.twenty_questions.success import is_done, last_word_matches
+from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.errors import UserError
 
-SUBSET = ("football", "dog", "banana", "truck", "pants", "computer", "piano", "chair", "pen", "scissors")
-# LMRL-Gym: the worst return, its data set's mean; then the expert's mean over all objects, measured here.
+ARCHER_SUBSET = (
+    "football",
+    "dog",
+    "banana",
+    "truck",
+    "pants",
+    "computer",
+    "piano",
+    "chair",
+    "pen",
+    "scissors",
+)
+# The worst return, the mean of LMRL-Gym's dataset, and the expert's mean over all objects.
 ANCHORS = (-20.0, -17.3, -7.158)
 
 
 @cache
-def rows_of(choice: str) -> tuple[int, ...]:
-    """Which rows of the table are played. Raises UserError where the choice is unknown."""
-    if choice not in ("all", "subset"):
-        raise UserError(f"words must be all or subset, not {choice!r}")
-    return tuple(range(len(things()))) if choice == "all" else tuple(row for name in SUBSET if (row := row_of(name)) is not None)
+def playable_rows(word_set: str) -> tuple[int, ...]:
+    """The rows of the table that are played.
+
+    Raises:
+        UserError: the set of words is unknown.
+    """
+    if word_set not in ("all", "subset"):
+        raise UserError(f"words must be all or subset, not {word_set!r}")
+    return (
+        tuple(range(len(all_items())))
+        if word_set == "all"
+        else tuple(row for name in ARCHER_SUBSET if (row := row_by_name(name)) is not None)
+    )
 
 
 @lru_cache(maxsize=8192)
-def _best_question(alive: frozenset[int], last: bool) -> str:
-    """The attribute that splits the objects most evenly (the first in the table on a tie), or a guess where few are left."""
-    rows = sorted(alive)
-    if last or len(rows) <= 2:
-        return guess(things()[rows[0]])
-    yes = matrix()[rows].sum(axis=0)
-    place = int(np.argmax(np.minimum(yes, len(rows) - yes)))
-    return attributes()[place].question if 0 < yes[place] < len(rows) else guess(things()[rows[0]])
+def _best_question(candidates: frozenset[int], is_last: bool) -> str:
+    """The attribute that splits the objects most evenly, or a guess where few are left.
+
+    Ties go to the first attribute in the table.
+    """
+    rows = sorted(candidates)
+    if is_last or len(rows) <= 2:
+        return guess_question(all_items()[rows[0]])
+    yes = attribute_matrix()[rows].sum(axis=0)
+    index = int(np.argmax(np.minimum(yes, len(rows) - yes)))
+    return (
+        attributes()[index].question
+        if 0 < yes[index] < len(rows)
+        else guess_question(all_items()[rows[0]])
+    )
 
 
-def _random(env: Environment, rng: np.random.Generator) -> str:
-    """A uniform question: one for each attribute, and one for each object."""
-    assert isinstance(env, TwentyQuestions)
-    place = int(rng.integers(len(attributes()) + len(env.rows)))
-    return attributes()[place].question if place < len(attributes()) else guess(things()[env.rows[place - len(attributes())]])
+def _random_action(env: "TwentyQuestions", rng: np.random.Generator) -> str:
+    """A uniform question: one per attribute and one per object."""
+    index = int(rng.integers(len(attributes()) + len(env.playable_rows)))
+    return (
+        attributes()[index].question
+        if index < len(attributes())
+        else guess_question(all_items()[env.playable_rows[index - len(attributes())]])
+    )
 
 
-def _expert(env: Environment, rng: np.random.Generator) -> str:
+def _expert_action(env: "TwentyQuestions", rng: np.random.Generator) -> str:
     """Greedy information gain over the table, then a guess."""
-    assert isinstance(env, TwentyQuestions)
-    return _best_question(env.possible(), len(env.asked) == HORIZON - 1)
+    return _best_question(env.possible_rows(), len(env.question_answers) == HORIZON - 1)
 
 
-def mixture(prob_expert: float = 0.33) -> Player:
-    """With `prob_expert` the expert's question, else a uniform one: a data policy, as LMRL-Gym's own are language models.
+# Stands for LMRL-Gym's data policies, which are language models. Its mean return is about that of
+# LMRL-Gym's dataset, -17.3.
+DATA_POLICY = MixturePolicy(_expert_action, _random_action, 0.33)
 
-    The default's mean return is about that of LMRL-Gym's data set, -17.3.
+
+class TwentyQuestions(GuessingGame):
+    """Find an object by at most 20 questions, which an oracle answers "Yes." or "No.".
+
+    The history reads "Questions:\\n", "Is it a dog?\\n", "Yes.\\n", ... . A guess (`is_done`) that
+    is answered "Yes." earns 0 and ends the episode; any other text counts as a question and earns
+    -1. The twentieth terminates the episode.
+
+    Scripted policies: `random` (uniform questions), `expert` (greedy information gain) and
+    `mixture` (the expert with probability 0.33). Reset option: `target`, the object.
+
+    Args:
+        words: "all" (the table) or "subset" (ArCHer's ten objects).
+        oracle: "scripted", or the endpoint of a language model as plain data, {"url": ..., "model":
+            ..., "form": "lmrl" | "archer"}.
+        last_word_only: ArCHer's test of a guess, which objects of two words never pass.
+
+    Raises:
+        UserError: an option is unknown.
     """
-    return Mixed(_expert, _random, prob_expert)
 
-
-class TwentyQuestions(Questions):
-    """An object is to be found by at most 20 questions, which an oracle answers "Yes." or "No.".
-
-    The history reads "Questions:\\n", "Is it a dog?\\n", "Yes.\\n", ... . A question is right where the answer is "Yes." and it is
-    a guess (`is_done`); it earns 0 and ends the episode. Any other text earns -1 and is a question too. After the twentieth the
-    episode has terminated.
-
-    `words` is "all" (the table) or "subset" (ArCHer's ten). `oracle` is "scripted", or the endpoint of a language model as plain
-    data, {"url": ..., "model": ..., "form": "lmrl" | "archer"}. `last_word_only` is ArCHer's test of a guess, under which objects
-    of two words cannot be found. Reset option `target` names the object. Raises UserError where an option is unknown.
-    """
-
-    players: ClassVar[Mapping[str, Player]] = MappingProxyType({"random": _random, "mixture": mixture(), "expert": _expert})
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
+        {"random": _random_action, "mixture": DATA_POLICY, "expert": _expert_action}
+    )
 
     def __init__(
         self,
@@ -84,50 +128,63 @@ class TwentyQuestions(Questions):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        self.rows = rows_of(words)
-        self.oracle = _oracle(oracle)
+        self.playable_rows = playable_rows(words)
+        self.oracle = _make_oracle(oracle)
         self.last_word_only = last_word_only
         self.score_anchors = ANCHORS if words == "all" and not last_word_only else None
         self.rules = (
-            f"Find the secret object, one of {len(self.rows)} everyday things, in {HORIZON} questions that are answered by yes or no.\n"
-            "Ask in your own words, such as: Is it an animal? Does it have wheels? Is it bigger than a chair? What is not understood is\n"
-            'answered "No.". To win, guess the object by a question that ends with its name, such as: Is it a bicycle?'
+            f"Find the secret object, one of {len(self.playable_rows)} everyday things, in "
+            f"{HORIZON} questions that are answered by yes or no.\n"
+            "Ask in your own words, such as: Is it an animal? Does it have wheels? Is it bigger "
+            "than a chair? What is not understood is\n"
+            'answered "No.". To win, guess the object by a question that ends with its name, such '
+            "as: Is it a bicycle?"
         )
-        self._row = self.rows[0]
+        self._target_row = self.playable_rows[0]
 
     @property
     def target(self) -> str:
         """The object to find, as LMRL-Gym would list it: "Airplane;Plane"."""
-        return things()[self._row].word
+        return all_items()[self._target_row].listed_name
 
-    def possible(self) -> frozenset[int]:
-        """The rows of which the scripted oracle would have answered all questions so far alike; all where there is none."""
-        alive = frozenset(self.rows)
-        for question, answer in self.asked:
-            alive = alive & truth(question) if answer == "Yes." else alive - truth(question)
-        return alive or frozenset(self.rows)
+    def possible_rows(self) -> frozenset[int]:
+        """The rows consistent with the scripted oracle's answers; all rows where there is none."""
+        rows = frozenset(self.playable_rows)
+        for question, answer in self.question_answers:
+            rows = rows & true_rows(question) if answer == "Yes." else rows - true_rows(question)
+        return rows or frozenset(self.playable_rows)
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         if unknown := options.keys() - {"target"}:
-            raise UserError(f"TwentyQuestions has no reset option {sorted(unknown)}; it has: target")
+            raise UserError(
+                f"TwentyQuestions has no reset option {sorted(unknown)}; it has: target"
+            )
         if "target" in options:
-            row = row_of(options["target"]) if isinstance(options["target"], str) else None
-            if row not in self.rows:
-                raise UserError(f"target must be one of the {len(self.rows)} objects, not {options['target']!r}")
-            self._row = row
+            row = row_by_name(options["target"]) if isinstance(options["target"], str) else None
+            if row not in self.playable_rows:
+                raise UserError(
+                    f"target must be one of the {len(self.playable_rows)} objects, not "
+                    f"{options['target']!r}"
+                )
+            self._target_row = row
         else:
-            self._row = self.rows[int(self.np_random.integers(len(self.rows)))]
-        return self._begin()
+            self._target_row = self.playable_rows[
+                int(self.np_random.integers(len(self.playable_rows)))
+            ]
+        return self._open_episode()
 
-    def _found(self, question: str, answer: str) -> bool:
-        guessed = last_word_is if self.last_word_only else is_done
-        return answer == "Yes." and guessed(things()[self._row].names, question)
+    def _is_correct_guess(self, question: str, answer: str) -> bool:
+        guessed = last_word_matches if self.last_word_only else is_done
+        return answer == "Yes." and guessed(all_items()[self._target_row].names, question)
 
 
-def _oracle(choice: str | Mapping[str, Any]) -> Oracle:
+def _make_oracle(choice: str | Mapping[str, Any]) -> Oracle:
     if choice == "scripted":
         return ScriptedOracle()
     if not isinstance(choice, Mapping):
-        return asked(endpoint(choice))
+        return make_llm_oracle(make_endpoint(choice))
     options = {"max_tokens": 4, **choice}
-    return asked(endpoint({name: value for name, value in options.items() if name != "form"}), options.get("form", "lmrl"))
+    return make_llm_oracle(
+        make_endpoint({name: value for name, value in options.items() if name != "form"}),
+        options.get("form", "lmrl"),
+    )

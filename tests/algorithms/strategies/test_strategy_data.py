@@ -1,34 +1,46 @@
-"""Strategies are plain data that a run folder remembers, and the configs that use them are read back as they were."""
+"""Strategies are plain data that is stored in a run folder, and configs with them are read back
+unchanged.
+"""
 
 import importlib
 import json
 
 import pytest
 
-from agentrl_jax.algorithms.ranking import advantage
-from agentrl_jax.algorithms.strategies.adaptive import Adaptive
-from agentrl_jax.algorithms.strategies.branching import Branching
-from agentrl_jax.algorithms.strategies.early import Early, OnTurn, StepBudget
-from agentrl_jax.algorithms.strategies.guided import Guided
-from agentrl_jax.algorithms.strategies.pairs import Pairs
-from agentrl_jax.algorithms.strategies.ranked import Ranked
-from agentrl_jax.algorithms.strategies.reroll import Reroll, Spread
-from agentrl_jax.algorithms.strategies.semi_online import SemiOnline, Thought
-from agentrl_jax.algorithms.strategies.two_attempts import TwoAttempts
-from agentrl_jax.algorithms.strategies.uncertainty import Penalised, Split
-from agentrl_jax.configfile import from_json, to_json
-from agentrl_jax.runtime import Strategy
+from agentrl_jax.algorithms.offline.action_ranking import token_advantage
+from agentrl_jax.algorithms.strategies.adaptive_budget import AdaptiveBudget
+from agentrl_jax.algorithms.strategies.branching import BranchingRollouts
+from agentrl_jax.algorithms.strategies.early_stop import EarlyStopping, StepBudget, StopOnTurn
+from agentrl_jax.algorithms.strategies.paired_rollouts import PairedRollouts
+from agentrl_jax.algorithms.strategies.ranked_actions import RankedActions
+from agentrl_jax.algorithms.strategies.resample import ResampleGroup, ReturnStdAbove
+from agentrl_jax.algorithms.strategies.self_correction import SelfCorrectionRollouts
+from agentrl_jax.algorithms.strategies.semi_online import SemiOnlineRollouts, ThoughtWriter
+from agentrl_jax.algorithms.strategies.strategist import StrategistRollouts
+from agentrl_jax.algorithms.strategies.uncertainty import AEPOBranchRule, AEPOInitialRollouts
+from agentrl_jax.rollout.runtime import Strategy
+from agentrl_jax.storage.config_json import from_json, to_json
 
 STRATEGIES = (
-    Branching(128), Branching(128, 8, Split(), Penalised(), beam=3), Adaptive(slack=1.5), Reroll(Pairs(), Spread(0.1)), Guided(judge=None),
-    Early(Reroll(Branching(9)), (StepBudget(), OnTurn())), SemiOnline(marker=">", thought=Thought("writer")), TwoAttempts(),
-    Ranked(advantage, 0.0),
-)  # fmt: skip
+    BranchingRollouts(128),
+    BranchingRollouts(128, 8, AEPOInitialRollouts(), AEPOBranchRule(), beam=3),
+    AdaptiveBudget(turn_slack=1.5),
+    ResampleGroup(PairedRollouts(), ReturnStdAbove(0.1)),
+    StrategistRollouts(critical_turn_judge=None),
+    EarlyStopping(ResampleGroup(BranchingRollouts(9)), (StepBudget(), StopOnTurn())),
+    SemiOnlineRollouts(thought_end_marker=">", thought_writer=ThoughtWriter("writer")),
+    SelfCorrectionRollouts(),
+    RankedActions(token_advantage, 0.0),
+)
 CONFIGS = {
-    "lookup_arpo": ("method", "hard", "base"), "lookup_aepo": ("method", "base"), "keydoor_active_vln": ("method", "base"),
-    "calculator_simpletir": ("method", "base"), "arithmetic_score": ("method", "base"), "keydoor_ui_s1": ("method", "base"),
+    "lookup_arpo": ("method", "hard", "base"),
+    "lookup_aepo": ("method", "base"),
+    "keydoor_active_vln": ("method", "base"),
+    "calculator_simpletir": ("method", "base"),
+    "arithmetic_score": ("method", "base"),
+    "keydoor_ui_s1": ("method", "base"),
     "chain_epo_strategic": ("method",),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -37,8 +49,11 @@ def test_a_strategy_is_plain_data(strategy: Strategy):
     assert from_json(json.loads(json.dumps(to_json(strategy)))) == strategy
 
 
-@pytest.mark.parametrize(("name", "variant"), [(name, variant) for name, variants in CONFIGS.items() for variant in variants])
-def test_a_config_with_a_strategy_is_read_back_as_it_was(name: str, variant: str):
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [(name, variant) for name, variants in CONFIGS.items() for variant in variants],
+)
+def test_a_config_with_a_strategy_is_read_back_unchanged(name: str, variant: str):
     config = importlib.import_module(f"agentrl_jax.configs.{name}").get_config(variant)
     data = json.loads(json.dumps(to_json(config)))
     assert to_json(from_json(data)) == to_json(config)

@@ -1,0 +1,272 @@
+"""The tree of an episode's calls: which call a request extends, its prompt and sampling."""
+
+import dataclasses
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jinja2 import TemplateError
+
+from agentrl_jax.capture.agent_table import AgentTable
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
+from agentrl_jax.capture.tool_formats import canonicalize, with_calls_as_text
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message, ToolCall, assistant, user
+from agentrl_jax.renderer import TokenIds
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.trajectories import Call, RandomKey, Sampling, starts_with
+
+# Different prompts, after which a session with `max_calls` forgets how often each was requested.
+MAX_COUNTED_PROMPTS = 2**16
+
+
+@dataclass(eq=False)
+class CallNode:
+    """A call in the tree, with the names by which its program refers to it."""
+
+    completion_id: str
+    choice_index: int  # among the choices of its request
+    model: str
+    agent: Agent
+    call: Call
+    history: tuple[Message, ...]  # as the model reads it; its own message is last
+    new_messages: tuple[Message, ...]  # what its prompt adds to the call that it extends, or all
+    full_text: str | None = None  # for completions of text: prompt and completion
+    rewards: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """What the model reads, as token ids and as messages."""
+
+    ids: TokenIds
+    parent: CallNode | None  # the call that it extends
+    history: tuple[Message, ...]
+    new_messages: tuple[Message, ...]  # what it adds to the parent
+    full_text: str | None = None  # for completions of text: all of it
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRequest:
+    """A request as the engine takes it."""
+
+    request: CompletionRequest
+    agent: Agent
+    prompt: Prompt
+    sampling: Sampling
+    completion_id: str
+    rng_key: RandomKey  # with the episode's key and the choice's index it identifies random numbers
+
+
+class ContextOverflow(Exception):
+    """The prompt leaves no room for a token."""
+
+
+class CallTree:
+    """All calls of an episode, in the order of their answers."""
+
+    def __init__(self, agent_table: AgentTable) -> None:
+        self._agent_table = agent_table
+        self.nodes: list[CallNode] = []
+        self.num_trained_tokens = 0  # sampled by trained agents
+        self._node_of_prefix: dict[bytes, CallNode] = {}
+        self._prompt_counts: Counter[int] = Counter()
+
+    @property
+    def trainable_nodes(self) -> list[CallNode]:
+        return [node for node in self.nodes if node.agent.trainable]
+
+    def prepare(self, request: CompletionRequest) -> PreparedRequest:
+        """The request as the engine takes it.
+
+        Raises:
+            APIError: its prompt or sampling parameters are invalid.
+            ContextOverflow: the prompt leaves no room for a token.
+        """
+        agent = self._agent_table.agent_for(request.model)
+        try:
+            prompt = (
+                self._prompt_from_messages(request, agent)
+                if request.prompt is None
+                else prompt_from_text(request.prompt, agent, self.nodes)
+            )
+            sampling = self._sampling(request, agent, len(prompt.ids))
+        except (UserError, TemplateError) as error:
+            raise APIError(str(error)) from error
+        # Random numbers depend on the prompt and not on the order of arrival: concurrent calls
+        # sample the same whichever is first.
+        check = zlib.crc32(prompt.ids.tobytes())
+        count = self._prompt_counts[check]
+        self._prompt_counts[check] += request.n
+        number = (check, 0, count) if request.seed is None else (check, 1, request.seed)
+        kind = "chatcmpl" if request.prompt is None else "cmpl"
+        return PreparedRequest(
+            request, agent, prompt, sampling, f"{kind}-{check:08x}-{count}", number
+        )
+
+    def add(self, prepared: PreparedRequest, choice_index: int, call: Call) -> CompletionChoice:
+        """Add the call sampled for a choice; returns what its program gets."""
+        request, agent, prompt = prepared.request, prepared.agent, prepared.prompt
+        message, full_text = agent.renderer.parse(call.action), None
+        if prompt.full_text is not None:
+            ids, codec = call.action.tolist(), agent.renderer.codec
+            has_stop_id = call.finish_reason == "stop" and ids[-1] in prepared.sampling.stop_ids
+            message = assistant(codec.decode(tuple(ids[:-1] if has_stop_id else ids)))
+            full_text = prompt.full_text + codec.decode(tuple(ids))
+        choice = self._make_choice(prepared, call, message, choice_index)
+        node = CallNode(
+            prepared.completion_id,
+            choice_index,
+            request.model,
+            agent,
+            call,
+            (*prompt.history, message),
+            prompt.new_messages,
+            full_text,
+        )
+        self.nodes.append(node)
+        self._evict_oldest()
+        self.num_trained_tokens += len(call.action) if agent.trainable else 0
+        if prompt.full_text is None:
+            messages = (*request.messages, choice.message)
+            extended = dataclasses.replace(request, messages=messages)
+            self._node_of_prefix[_prefix_hashes(agent, extended)[-1]] = node
+        return choice
+
+    def _evict_oldest(self) -> None:
+        """Drop the oldest calls beyond `max_calls`, and release them."""
+        max_calls = self._agent_table.max_calls
+        while 0 < max_calls < len(self.nodes):
+            old = self.nodes.pop(0)
+            self._agent_table.engines[old.agent.engine].release(old.call)
+            self._node_of_prefix = {
+                name: node for name, node in self._node_of_prefix.items() if node is not old
+            }
+        if max_calls and len(self._prompt_counts) > MAX_COUNTED_PROMPTS:
+            self._prompt_counts.clear()
+
+    def _prompt_from_messages(self, request: CompletionRequest, agent: Agent) -> Prompt:
+        messages = tuple(
+            with_calls_as_text(message, self._agent_table.tool_format)
+            for message in request.messages
+        )
+        hashes = _prefix_hashes(agent, request)
+        for last in range(len(messages) - 1, 0, -1):
+            node = self._node_of_prefix.get(hashes[last])
+            if node is not None:
+                new = messages[last + 1 :]
+                bridge = agent.renderer.continuation_ids(node.call, node.history, new)
+                if bridge is not None:
+                    return Prompt(
+                        np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
+                    )
+        return Prompt(agent.renderer.render(messages, request.tools).ids, None, messages, messages)
+
+    def _sampling(self, request: CompletionRequest, agent: Agent, prompt_length: int) -> Sampling:
+        sampling = agent.sampling
+        overrides: dict[str, Any] = {}
+        if self._agent_table.allow_sampling_overrides:
+            overrides = {
+                "temperature": request.temperature,
+                "top_p": request.top_p,
+                "top_k": request.top_k,
+                "min_p": request.min_p,
+            }
+        max_tokens = min(request.max_tokens or sampling.budget, sampling.budget)
+        budget = agent.limits.call_budget(max_tokens, self.num_trained_tokens, prompt_length)
+        if budget < 1:
+            raise ContextOverflow
+        overrides = {name: value for name, value in overrides.items() if value is not None}
+        if agent.trainable and overrides.get("temperature") == 0:
+            raise APIError(
+                "a greedy call cannot be trained on: ask for a temperature above 0, or run with "
+                "allow_sampling_overrides=False",
+                "temperature",
+            )
+        stop_ids = (*(() if request.ignore_eos else sampling.stop_ids), *request.stop_ids)
+        stops = {
+            "stop_ids": tuple(dict.fromkeys(stop_ids)),
+            "stop_strings": (*sampling.stop_strings, *request.stop),
+        }
+        return dataclasses.replace(sampling, budget=budget, **stops, **overrides)
+
+    def _make_choice(
+        self, prepared: PreparedRequest, call: Call, message: Message, choice_index: int
+    ) -> CompletionChoice:
+        request, parse = prepared.request, prepared.agent.renderer.parse
+        text, calls = truncate_at_stop(message.text, request.stop), ()
+        if request.parse_tool_calls:
+            text, calls = self._agent_table.tool_format.parse(text)
+        name = f"call_{prepared.completion_id.partition('-')[2]}-{choice_index}"
+        tool_calls = tuple(
+            ToolCall(f"{name}-{i}", function, arguments)
+            for i, (function, arguments) in enumerate(calls)
+        )
+        reason = (
+            "tool_calls" if tool_calls else "stop" if call.finish_reason == "stop" else "length"
+        )
+        tokens = (
+            tuple(parse(call.action[i : i + 1]).text for i in range(len(call.action)))
+            if request.logprobs
+            else ()
+        )
+        return CompletionChoice(call, Message("assistant", text, tool_calls), reason, tokens)
+
+
+def prompt_from_text(
+    prompt: str | Sequence[int], agent: Agent, nodes: Sequence[CallNode]
+) -> Prompt:
+    """A text, or token ids, as a prompt.
+
+    If it starts with the prompt and action of an earlier call, it extends that call's own ids.
+
+    Raises:
+        APIError: the ids are not in the vocabulary.
+    """
+    codec = agent.renderer.codec
+    if isinstance(prompt, str):
+        candidates = [
+            node
+            for node in nodes
+            if node.agent.name == agent.name
+            and node.full_text is not None
+            and prompt.startswith(node.full_text)
+        ]
+        parent = max(candidates, key=lambda node: len(node.full_text or ""), default=None)
+        new = prompt[len(parent.full_text or "") :] if parent else prompt
+        new_ids, text = codec.encode_with_special_tokens(new), prompt
+    else:
+        ids = np.asarray(prompt, np.int32)
+        if ids.max() >= len(codec.tokenizer):
+            raise APIError(
+                f"the prompt holds the id {ids.max()}, the tokenizer has {len(codec.tokenizer)}",
+                "prompt",
+            )
+        candidates = [
+            node
+            for node in nodes
+            if node.agent.name == agent.name and starts_with(ids, node.call.ids)
+        ]
+        parent = max(candidates, key=lambda node: len(node.call.ids), default=None)
+        new_ids = ids[len(parent.call.ids) :] if parent else ids
+        text = codec.decode(tuple(ids.tolist()))
+        new = codec.decode(tuple(new_ids.tolist()))
+    if parent is None:
+        return Prompt(new_ids, None, (user(text),), (user(text),), text)
+    messages = (user(new),) if new else ()
+    ids = np.concatenate([parent.call.ids, new_ids])
+    return Prompt(ids, parent, (*parent.history, *messages), messages, text)
+
+
+def _prefix_hashes(agent: Agent, request: CompletionRequest) -> list[bytes]:
+    """A hash of each prefix of a conversation: of its agent, tools and messages so far."""
+    names, name = [], repr((agent.name, request.tools)).encode()
+    for message in request.messages:
+        name = hashlib.blake2b(name + repr(canonicalize(message)).encode(), digest_size=16).digest()
+        names.append(name)
+    return names

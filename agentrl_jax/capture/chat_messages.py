@@ -1,0 +1,108 @@
+"""The messages and tools of a chat request, parsed and validated."""
+
+import json
+from typing import Any, get_args
+
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.request_fields import parse_string
+from agentrl_jax.messages import Message, Role, ToolCall
+
+MESSAGE_FIELDS = {"role", "content", "tool_calls", "tool_call_id"}
+# Fields of a message that may only be empty.
+EMPTY_MESSAGE_FIELDS = {"refusal", "annotations", "audio", "function_call", "name"}
+
+
+def parse_tools(tools: Any, choice: Any) -> tuple[tuple[dict[str, Any], ...], bool]:
+    """The tools of `tools` and `tool_choice`, and whether completions are searched for tool calls.
+
+    Raises:
+        APIError: they are invalid, or a call is forced.
+    """
+    if tools is None or tools == []:
+        if choice not in (None, "none", "auto"):
+            raise APIError("tool_choice needs tools", "tool_choice")
+        return (), False
+    if choice not in (None, "auto", "none"):
+        raise APIError(
+            "tool_choice must be auto or none: a call cannot be forced here",
+            "tool_choice",
+            "unsupported_parameter",
+        )
+    right = isinstance(tools, list) and all(
+        isinstance(tool, dict)
+        and tool.get("type") == "function"
+        and isinstance(tool.get("function"), dict)
+        and isinstance(tool["function"].get("name"), str)
+        for tool in tools
+    )
+    if not right:
+        raise APIError(
+            'tools must be of the form {"type": "function", '
+            '"function": {"name": ..., "parameters": ...}}',
+            "tools",
+        )
+    parse_string(json.dumps(tools, ensure_ascii=False), "tools")
+    return tuple(tools), choice != "none"
+
+
+def parse_messages(value: Any) -> tuple[Message, ...]:
+    """The messages of a chat. Raises APIError if they are invalid."""
+    if not isinstance(value, list) or not value:
+        raise APIError("messages must be a list of at least one message", "messages")
+    return tuple(_message(data, f"messages[{i}]") for i, data in enumerate(value))
+
+
+def _message(data: Any, field_path: str) -> Message:
+    if not isinstance(data, dict):
+        raise APIError(f"{field_path} must be an object", field_path)
+    role: Any = "system" if data.get("role") == "developer" else data.get("role")
+    if role not in get_args(Role):
+        raise APIError(
+            f"{field_path}.role must be system, developer, user, assistant or tool",
+            f"{field_path}.role",
+        )
+    for name in data.keys() - MESSAGE_FIELDS:
+        # The name of a tool's message is that of its function, which the call names too.
+        if name not in EMPTY_MESSAGE_FIELDS or (
+            data[name] not in (None, []) and not (name == "name" and role == "tool")
+        ):
+            raise APIError(
+                f"{field_path}.{name:.40} is not supported here: leave it out",
+                f"{field_path}.{name[:40]}",
+                "unsupported_parameter",
+            )
+    call_id = data.get("tool_call_id")
+    return Message(
+        role,
+        _content(data.get("content"), f"{field_path}.content"),
+        _tool_calls(data.get("tool_calls"), f"{field_path}.tool_calls"),
+        None if call_id is None else parse_string(call_id, f"{field_path}.tool_call_id"),
+    )
+
+
+def _content(value: Any, field_path: str) -> str:
+    parts = [] if value is None else value
+    if isinstance(value, str):
+        parts = [{"type": "text", "text": value}]
+    if not isinstance(parts, list) or not all(
+        isinstance(part, dict) and part.get("type") == "text" for part in parts
+    ):
+        raise APIError(
+            f"{field_path} must be a text, or a list of text parts: images are not shown here",
+            field_path,
+        )
+    return "".join(parse_string(part.get("text"), field_path) for part in parts)
+
+
+def _tool_calls(value: Any, field_path: str) -> tuple[ToolCall, ...]:
+    if value is None:
+        return ()
+    try:
+        calls = [
+            (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in value
+        ]
+        return tuple(ToolCall(*(parse_string(part, field_path) for part in call)) for call in calls)
+    except (KeyError, TypeError):
+        raise APIError(
+            f"{field_path} must be function calls with id, name and arguments", field_path
+        ) from None

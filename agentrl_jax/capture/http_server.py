@@ -1,0 +1,157 @@
+"""The HTTP side of the capture endpoint: its port, bodies of requests, and errors as responses."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.errors import UserError
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.responses import StreamingResponse as StreamingResponse
+    from starlette.routing import Route as Route
+except ImportError as error:
+    raise UserError(
+        "the capture endpoint needs starlette and uvicorn: pip install 'agentrl_jax[serve]'"
+    ) from error
+
+T = TypeVar("T")
+MAX_REQUEST_BYTES = 16 * 2**20
+REQUEST_TIMEOUT = 30.0  # seconds for a request to arrive
+MAX_CONNECTIONS = 4096
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        """Leave signals to the run."""
+        yield
+
+
+def make_uvicorn_server(app: Starlette) -> uvicorn.Server:
+    """A server that logs nothing and leaves signals to the run."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        timeout_keep_alive=60,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+    )
+    return _Uvicorn(config)
+
+
+async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve until cancelled; closes the port and all connections."""
+    try:
+        await server.serve([listener])
+    finally:
+        for socket_server in getattr(server, "servers", ()):  # set once it has started
+            socket_server.close()
+        listener.close()
+        await asyncio.sleep(0.05)  # for connections that were just being accepted
+        for connection in list(server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await asyncio.sleep(0.05)  # for their sockets to be closed
+
+
+def with_error_responses(handler: Handler) -> Handler:
+    """The handler, with its exceptions as error responses."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except APIError as error:
+            return JSONResponse(error.body(), error.status)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception as error:
+            traceback.print_exc()
+            return JSONResponse(
+                APIError(f"{type(error).__name__}: {error}", status=500).body(), 500
+            )
+
+    return handle
+
+
+def bearer_token(request: Request) -> bytes:
+    """The key of the request's `Authorization` header."""
+    return request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode()
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """The response to a path or a method that has no route."""
+    status = getattr(error, "status_code", 404)
+    return JSONResponse(
+        APIError(
+            f"{request.method} {request.url.path:.200} is not served here", status=status
+        ).body(),
+        status,
+    )
+
+
+async def json_body(request: Request, allow_empty: bool = False) -> Any:
+    """The request's JSON. Raises APIError if it is invalid, too large, or too slow."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MAX_REQUEST_BYTES:
+                    raise APIError(f"a request may have {MAX_REQUEST_BYTES:,} bytes", status=413)
+    except TimeoutError:
+        raise APIError(
+            f"the request did not arrive within {REQUEST_TIMEOUT:g} s", status=408
+        ) from None
+    if allow_empty and not data:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise APIError(f"the body is no JSON: {error}") from None
+
+
+async def gather_while_connected(request: Request, tasks: "list[asyncio.Task[T]]") -> "list[T]":
+    """All results; if a task fails, the client leaves or its episode ends, all are cancelled.
+
+    Raises:
+        ClientDisconnect: the client left.
+        APIError: the episode ended.
+        Exception: what a task raised.
+    """
+
+    async def wait_for_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        raise ClientDisconnect
+
+    disconnect = asyncio.ensure_future(wait_for_disconnect())
+    results = asyncio.ensure_future(asyncio.gather(*tasks))
+    try:
+        await asyncio.wait([results, disconnect], return_when=asyncio.FIRST_COMPLETED)
+        if not results.done():
+            disconnect.result()
+        return results.result()
+    except asyncio.CancelledError:
+        if not results.done() or not any(task.cancelled() for task in tasks):
+            raise
+        raise APIError("the episode is over", code="episode_over", status=410) from None
+    finally:
+        for future in (disconnect, results, *tasks):
+            future.cancel()
+        await asyncio.gather(disconnect, results, return_exceptions=True)

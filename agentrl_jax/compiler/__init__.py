@@ -1,0 +1,1 @@
+"""The cost of compiled programs: TPU topologies, chip rates, collectives, FLOPs."""

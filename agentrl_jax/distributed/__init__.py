@@ -1,0 +1,1 @@
+"""Meshes, shardings and the processes of one run: all-gather, heartbeat, choice of a mesh."""

@@ -1,0 +1,1 @@
+"""Sampling engines: continuous batching over KV slots, engine pools, remote servers."""

@@ -1,0 +1,182 @@
+"""The decode program: a loop that samples one token per step for every live row."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from agentrl_jax.inference.sampling import (
+    MAX_FED_TOKENS,
+    RowSamplingParams,
+    SampledTokens,
+    SamplerState,
+    sample,
+)
+from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+from agentrl_jax.pytree import AnyArray, pytree_dataclass
+
+
+@pytree_dataclass
+class DecodeChunk:
+    """Tokens of one decode program.
+
+    Those of row b are in columns `num_fed[b]` to `num_fed[b] + num_written[b]`.
+    """
+
+    tokens: Int[AnyArray, "B steps"]
+    logp: Float[AnyArray, "B steps"]
+    entropy: Float[AnyArray, "B steps"]
+    alternatives: Int[AnyArray, "B steps k"]  # the k likeliest tokens, best first
+    alternative_logp: Float[AnyArray, "B steps k"]
+    num_fed: Int[AnyArray, "B"]  # steps that fed prompt tokens
+    num_written: Int[AnyArray, "B"]  # steps that sampled
+
+
+def decode(
+    policy: Policy,
+    buffer_steps: int,
+    alternatives: int,
+    sync_shards: bool,
+    params: Params,
+    cache: KVCache,
+    ints: Int[Array, "B ints"],
+    floats: Float[Array, "B 3"],
+    min_steps: Int[Array, ""],
+    max_steps: Int[Array, ""],
+) -> tuple[KVCache, DecodeChunk]:
+    """Up to `max_steps` tokens for every live row; after `min_steps` it ends as soon as a row has.
+
+    Shards of the data axis end independently. With `sync_shards`, where several devices compute
+    each step, they end together: a shard that has ended could not take part in the collectives that
+    the compiler inserts among all of them.
+
+    Args:
+        policy: the model.
+        buffer_steps: columns of the result; `max_steps` is at most this.
+        alternatives: how many of the likeliest tokens are recorded.
+        sync_shards: see above.
+        params: the weights.
+        cache: the KV cache of the rows.
+        ints: with `floats`, a packed `SamplerState`.
+        floats: see `ints`.
+        min_steps: steps after which the end of one row ends the program.
+        max_steps: steps after which it ends anyway.
+    """
+    start = SamplerState.unpack(ints, floats)
+    live_at_start = start.remaining > 0
+
+    def should_continue(loop: _DecodeLoop) -> Array:
+        ended = jnp.any(live_at_start & (loop.rows.remaining == 0))
+        live = jnp.any(loop.rows.remaining > 0)
+        if sync_shards:
+            ended, live = (jax.lax.pmax(x.astype(jnp.int32), "data") > 0 for x in (ended, live))
+        return (loop.step < max_steps) & live & ~((loop.step >= min_steps) & ended)
+
+    empty = _empty_chunk(len(ints), buffer_steps, alternatives)
+    loop = jax.lax.while_loop(
+        should_continue,
+        functools.partial(_decode_step, policy, alternatives, params),
+        _DecodeLoop(jnp.int32(0), start, cache, empty),
+    )
+    return loop.cache, loop.chunk
+
+
+class _DecodeLoop(NamedTuple):
+    """What a step of the decode program changes."""
+
+    step: Int[Array, ""]
+    rows: RowSamplingParams
+    cache: KVCache
+    chunk: DecodeChunk
+
+
+def _decode_step(
+    policy: Policy, alternatives: int, params: Params, loop: _DecodeLoop
+) -> _DecodeLoop:
+    """Compute the logits of every row's last token; each live row is fed or samples a token."""
+    state = loop.rows
+    live = state.remaining > 0
+    inputs = PolicyInputs(
+        tokens=state.last_token[:, None],
+        positions=state.length[:, None],
+        segment_ids=live.astype(jnp.int32)[:, None],
+    )
+    output = policy.apply(params, inputs, loop.cache)
+    new = sample(policy.logits(params, output.hidden[:, 0]), state, alternatives)
+    fed = live & (state.pending > 0)
+    wrote = live & ~fed
+    chunk = _write_column(loop.chunk, loop.step, new, fed, wrote)
+    assert output.cache is not None
+    return _DecodeLoop(
+        step=loop.step + 1,
+        rows=_advance(state, new.token, fed, wrote),
+        cache=output.cache,
+        chunk=chunk,
+    )
+
+
+def _write_column(
+    chunk: DecodeChunk,
+    step: Int[Array, ""],
+    new: SampledTokens,
+    fed: Bool[AnyArray, "B"],
+    wrote: Bool[AnyArray, "B"],
+) -> DecodeChunk:
+    """The chunk with a step's tokens in column `step`, and the rows that it fed or sampled."""
+
+    def put(values: AnyArray, value: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(values, value, step, axis=1)
+
+    return DecodeChunk(
+        tokens=put(chunk.tokens, new.token),
+        logp=put(chunk.logp, new.logp),
+        entropy=put(chunk.entropy, new.entropy),
+        alternatives=put(chunk.alternatives, new.alternatives),
+        alternative_logp=put(chunk.alternative_logp, new.alternative_logp),
+        num_fed=chunk.num_fed + fed.astype(jnp.int32),
+        num_written=chunk.num_written + wrote.astype(jnp.int32),
+    )
+
+
+def _empty_chunk(rows: int, steps: int, alternatives: int) -> DecodeChunk:
+    column = jnp.zeros((rows, steps), jnp.float32)
+    top_column = jnp.zeros((rows, steps, alternatives), jnp.float32)
+    count = jnp.zeros(rows, jnp.int32)
+    return DecodeChunk(
+        tokens=column.astype(jnp.int32),
+        logp=column,
+        entropy=column,
+        alternatives=top_column.astype(jnp.int32),
+        alternative_logp=top_column,
+        num_fed=count,
+        num_written=count,
+    )
+
+
+def _advance(
+    state: RowSamplingParams,
+    token: Int[Array, "B"],
+    fed: Bool[AnyArray, "B"],
+    wrote: Bool[AnyArray, "B"],
+) -> RowSamplingParams:
+    """The rows after a step, in which each fed a prompt token, wrote `token`, or was not live."""
+    feed_index = jnp.clip(MAX_FED_TOKENS - state.pending, 0, MAX_FED_TOKENS - 1)
+    fed_token = jnp.take_along_axis(state.pending_tokens, feed_index[:, None], axis=1)[:, 0]
+    stopped = jnp.any(token[:, None] == state.stop_ids, axis=-1)
+    remaining = jnp.where(stopped, 0, state.remaining - 1)
+    return RowSamplingParams(
+        last_token=jnp.where(fed, fed_token, jnp.where(wrote, token, state.last_token)),
+        length=state.length + (fed | wrote).astype(jnp.int32),
+        remaining=jnp.where(wrote, remaining, state.remaining),
+        written=state.written + wrote.astype(jnp.int32),
+        pending=state.pending - fed.astype(jnp.int32),
+        pending_tokens=state.pending_tokens,
+        key=state.key,
+        temperature=state.temperature,
+        top_k=state.top_k,
+        top_p=state.top_p,
+        min_p=state.min_p,
+        stop_ids=state.stop_ids,
+    )

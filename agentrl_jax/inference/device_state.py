@@ -1,0 +1,220 @@
+"""`DeviceState`: an engine's weights and KV caches on its devices, and the programs over them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from agentrl_jax.distributed.sharding import num_shards, weight_shardings
+from agentrl_jax.inference.decode_program import DecodeChunk
+from agentrl_jax.inference.kv_slots import SlotCopy
+from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.request import Request
+from agentrl_jax.inference.sampling import SamplerState
+from agentrl_jax.learner.data_shards import to_local_devices
+from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+
+WIDE_FACTOR = 8  # tokens per row of the wide prefill program, in prefill chunks
+
+
+class DeviceState:
+    """The KV cache of `rows` rows and `parked_slots` parked slots, each of `positions` tokens."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        mesh: Mesh,
+        *,
+        rows: int,
+        parked_slots: int,
+        positions: int,
+        prefill_chunk: int,
+        max_decode_steps: int,
+        alternatives: int,
+        images: bool,
+    ) -> None:
+        self.rows, self.prefill_chunk, self._mesh = rows, prefill_chunk, mesh
+        self.num_shards = num_shards(mesh, ("data",))
+        self._on_cpu = mesh.devices.flat[0].platform == "cpu"
+        # Rows per shard of the wide prefill program: both prefill programs do about equal work.
+        self.wide_rows = -(-rows // (WIDE_FACTOR * self.num_shards))
+        shapes = [
+            jax.eval_shape(lambda n=n: policy.init_cache(n, positions))
+            for n in (rows, parked_slots)
+        ]
+        sharding = cache_sharding(mesh, shapes[0])
+        self._cache, self._parked_cache = (
+            jax.jit(lambda s=s: _zero_cache(s), out_shardings=sharding)() for s in shapes
+        )
+        self._programs = compile_programs(policy, mesh, shapes[0], max_decode_steps, alternatives)
+        self._axes = policy.axes()
+        # A copy: putting equal shardings aliases, and the learner's next donation would delete the
+        # engine's weights.
+        self._copy_weights = jax.jit(lambda p: jax.tree.map(jnp.copy, policy.unstack(p)))
+        self.embedding_width = _embedding_width(policy) if images else 0  # of images; 0: no images
+        self.sampler_state = SamplerState(rows)
+
+    def put_weights(self, params: Params) -> Params:
+        """A copy of the weights on the engine's devices, always with the same shardings."""
+        shardings = weight_shardings(self._mesh, self._axes, params)
+        placed = jax.tree.map(
+            lambda x, sharding: jax.device_put(to_local_devices(x), sharding), params, shardings
+        )
+        with jax.set_mesh(self._mesh):  # how weights are laid out depends on the platform
+            copy = jax.block_until_ready(self._copy_weights(placed))
+        return jax.tree.map(_share_cpu_buffers, copy) if self._on_cpu else copy
+
+    def prefill(
+        self,
+        params: Params,
+        attention_length: int,
+        row_chunks: Sequence[tuple[int, int, Request]],
+        wide: bool = False,
+    ) -> int:
+        """Write keys and values of the next tokens of some rows, all but each request's last.
+
+        Args:
+            params: the engine's weights.
+            attention_length: cached positions that attention reads.
+            row_chunks: row, tokens cached so far, and request.
+            wide: use the program that takes `WIDE_FACTOR` chunks of at most `wide_rows` rows per
+                shard, instead of one chunk of each row.
+
+        Returns:
+            How many tokens were written.
+        """
+        rows_per_shard = self.rows // self.num_shards
+        chunk = WIDE_FACTOR * self.prefill_chunk if wide else self.prefill_chunk
+        n = self.wide_rows if wide else rows_per_shard
+        tokens = np.zeros((self.num_shards * n, chunk), np.int32)
+        start, count = np.zeros(len(tokens), np.int32), np.zeros(len(tokens), np.int32)
+        cache_row = np.arange(len(tokens), dtype=np.int32)
+        if wide:
+            cache_row += self.rows  # past the end: none
+        embeddings = np.zeros((*tokens.shape, self.embedding_width), np.float32)
+        embedding_mask = np.zeros(tokens.shape, bool)
+        num_used = [0] * self.num_shards
+        for row, cached, request in row_chunks:
+            shard, index = divmod(row, rows_per_shard)
+            at = shard * n + num_used[shard] if wide else row
+            num_used[shard] += 1
+            if wide:
+                cache_row[at] = index
+            piece = request.token_slice(cached, min(cached + chunk, request.length - 1))
+            tokens[at, : len(piece)], start[at], count[at] = piece, cached, len(piece)
+            for image in request.images:
+                first = max(image.start, cached)
+                last = min(image.start + len(image.embeddings), cached + len(piece))
+                if first < last:
+                    visible = image.embeddings[first - image.start : last - image.start]
+                    embeddings[at, first - cached : last - cached] = visible
+                    embedding_mask[at, first - cached : last - cached] = True
+        cache = dataclasses.replace(self._cache, attention_length=attention_length)
+        images = (embeddings, embedding_mask) if self.embedding_width else None
+        self._cache = self._programs.prefill(params, cache, cache_row, tokens, start, count, images)
+        return int(count.sum())
+
+    def decode(
+        self, params: Params, attention_length: int, min_steps: int, max_steps: int
+    ) -> DecodeChunk:
+        """Decode the rows that are live in `sampler_state`."""
+        self._wait_on_cpu()
+        cache = dataclasses.replace(self._cache, attention_length=attention_length)
+        limits = np.int32(min_steps), np.int32(max_steps)
+        self._cache, chunk = self._programs.decode(
+            params, cache, self.sampler_state.ints, self.sampler_state.floats, *limits
+        )
+        return jax.device_get(chunk)
+
+    def copy_slots(self, copies: Sequence[SlotCopy]) -> None:
+        """Copy KV slots, as if one after the other."""
+        rows_per_shard = self.rows // self.num_shards
+        for commuting in group_commuting_copies(copies, rows_per_shard):
+            source, target = np.zeros((2, self.num_shards, 3, rows_per_shard), np.int32)
+            count = np.zeros((self.num_shards, 3), np.int32)
+            for copy in commuting:
+                shard, phase = copy.target.shard, copy_phase(copy, rows_per_shard)
+                at = shard, phase, count[shard, phase]
+                source[at], target[at] = (
+                    slot.index - rows_per_shard * (slot.index >= rows_per_shard)
+                    for slot in (copy.source, copy.target)
+                )
+                count[shard, phase] += 1
+            self._cache, self._parked_cache = self._programs.copy_slots(
+                self._cache, self._parked_cache, source, target, count
+            )
+
+    def _wait_on_cpu(self) -> None:
+        """On several CPU devices, wait for running programs.
+
+        One thread often runs what is queued behind a program, for all devices in turn.
+        """
+        if self._on_cpu and self._mesh.size > 1:
+            jax.block_until_ready(self._cache)
+
+    def warm_up(self, params: Params, attention_lengths: Sequence[int]) -> None:
+        """Compile every program for every attention length."""
+        rows = np.zeros((self.num_shards, 3, self.rows // self.num_shards), np.int32)
+        count = np.zeros((self.num_shards, 3), np.int32)
+        for attention_length in attention_lengths:
+            self.prefill(params, attention_length, [])
+            self.prefill(params, attention_length, [], wide=True)
+            self.decode(params, attention_length, 0, 0)
+            self._cache, self._parked_cache = self._programs.copy_slots(
+                self._cache, self._parked_cache, rows, rows, count
+            )
+
+
+def copy_phase(copy: SlotCopy, rows: int) -> int:
+    """When the program makes a copy: 0 row to parked slot, 1 row to row, 2 parked slot to row."""
+    return 0 if copy.target.index >= rows else 2 if copy.source.index >= rows else 1
+
+
+def group_commuting_copies(copies: Sequence[SlotCopy], max_per_phase: int) -> list[list[SlotCopy]]:
+    """Split copies into lists that may be made phase by phase instead of in their order.
+
+    A list has at most `max_per_phase` copies per phase and shard.
+    """
+    rows = max_per_phase
+    groups: list[list[SlotCopy]] = []
+    for copy in copies:
+        group, phase = groups[-1] if groups else [], copy_phase(copy, rows)
+        later = [x for x in group if copy_phase(x, rows) > phase]
+        clash = any(copy.target in (x.source, x.target) or copy.source is x.target for x in later)
+        same_phase = [
+            x for x in group if copy_phase(x, rows) == phase and x.target.shard == copy.target.shard
+        ]
+        if not groups or clash or len(same_phase) == max_per_phase:
+            groups.append([])
+        groups[-1].append(copy)
+    return groups
+
+
+def _zero_cache(shapes: KVCache) -> KVCache:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
+def _share_cpu_buffers(x: jax.Array) -> jax.Array:
+    """`x` with one buffer in memory per distinct shard, shared by all CPU devices that hold it.
+
+    Two buffers with the same contents would compete for the CPU cache that all cores share.
+    """
+    first: dict[str, jax.Array] = {}
+    arrays = []
+    for shard in x.addressable_shards:
+        shared = first.setdefault(str(shard.index), shard.data)
+        is_first = shared is shard.data
+        arrays.append(shared if is_first else jax.device_put(np.asarray(shared), shard.device))
+    return jax.make_array_from_single_device_arrays(x.shape, x.sharding, arrays)
+
+
+def _embedding_width(policy: Policy) -> int:
+    def hidden(key: jax.Array) -> jax.Array:
+        ids = jnp.zeros((1, 1), jnp.int32)
+        inputs = PolicyInputs(tokens=ids, positions=ids, segment_ids=ids)
+        return policy.apply(policy.init(key), inputs).hidden
+
+    return jax.eval_shape(hidden, jax.random.key(0)).shape[-1]

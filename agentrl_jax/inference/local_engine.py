@@ -1,0 +1,231 @@
+"""`LocalEngine`: samples on this process's devices and keeps KV caches between turns."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from agentrl_jax.engine import GenerationFuture, PromptImage
+from agentrl_jax.inference.device_state import DeviceState
+from agentrl_jax.inference.engine_config import EngineConfig, validate_engine_config
+from agentrl_jax.inference.kv_slots import SlotTable
+from agentrl_jax.inference.model_runner import ModelRunner
+from agentrl_jax.inference.request import Request
+from agentrl_jax.inference.sampling import MAX_STOP_IDS
+from agentrl_jax.inference.scheduler import Scheduler
+from agentrl_jax.keys import key_data
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.trajectories import Call, RandomKey, Sampling
+
+
+class LocalEngine:
+    """An `Engine` on this process's devices, with continuous batching over KV slots.
+
+    Only the engine's own thread runs its programs.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: EngineConfig,
+        params: Params,
+        version: int = 0,
+        detokenize: Callable[[Sequence[int]], str] | None = None,
+    ) -> None:
+        """Compile all programs and start the engine's thread.
+
+        Args:
+            policy: the model.
+            config: the engine's sizes and devices.
+            params: the first weights, copied.
+            version: tags the tokens sampled with these weights.
+            detokenize: decodes token ids; only stop strings need it.
+
+        Raises:
+            UserError: the config's sizes do not fit each other or the devices.
+        """
+        self.config, self._detokenize, c = config, detokenize, config
+        mesh = config.devices()
+        num_shards = mesh.shape["data"]
+        validate_engine_config(config, num_shards)
+        # One more per shard, through which a row and a parked slot swap their caches.
+        parked_slots = c.parked_slots + num_shards if c.parked_slots else 0
+        self._device_state = DeviceState(
+            policy,
+            mesh,
+            rows=c.rows,
+            parked_slots=parked_slots,
+            positions=c.positions,
+            prefill_chunk=c.prefill_chunk,
+            max_decode_steps=c.max_decode_steps,
+            alternatives=c.alternatives,
+            images=c.images,
+        )
+        self._slot_table = SlotTable(num_shards, c.rows // num_shards, parked_slots // num_shards)
+        attention_lengths = [c.positions // 2**i for i in reversed(range(c.spans))]
+        self._scheduler = Scheduler(
+            self._slot_table,
+            attention_lengths=attention_lengths,
+            prefill_chunk=c.prefill_chunk,
+            num_shards=num_shards,
+            wide_rows=self._device_state.wide_rows,
+            batching_delay=c.batching_delay,
+        )
+        self._condition = threading.Condition()
+        self._model_runner = ModelRunner(
+            c, self._device_state, self._slot_table, self._scheduler, self._condition, detokenize
+        )
+        self.busy_seconds: float = 0.0  # the time during which programs ran
+        self._closed = False
+        self._error: BaseException | None = None
+        self._pending_weights: tuple[Params, int, bool] | None = None
+        self._params, self._version = self._device_state.put_weights(params), version
+        self._device_state.warm_up(self._params, attention_lengths)
+        self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_slots(self) -> int:
+        """How many episodes keep their KV cache: rows and parked slots."""
+        return self.config.rows + self.config.parked_slots
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that it samples with."""
+        return self._version
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Tokens, programs and copies since the start."""
+        return {**self._model_runner.counts, **self._slot_table.counts}
+
+    def submit(
+        self,
+        ids: np.ndarray,
+        sampling: Sampling,
+        key: RandomKey,
+        parent: Call | None = None,
+        images: Sequence[PromptImage] = (),
+    ) -> GenerationFuture:
+        """See `Engine.submit`.
+
+        Raises:
+            ValueError: an empty prompt, too many stop ids, stop strings without `detokenize`, or
+                images that do not fit.
+        """
+        self._validate_request(ids, sampling, images)
+        request = Request(
+            np.asarray(ids, np.int32),
+            sampling,
+            key,
+            key_data(key),
+            parent,
+            tuple(images),
+            GenerationFuture(),
+        )
+        with self._condition:
+            if self._error is not None or self._closed:
+                raise RuntimeError("the engine has stopped") from self._error
+            self._scheduler.add(request)
+            self._notify()
+        return request.future
+
+    def _validate_request(
+        self, ids: np.ndarray, sampling: Sampling, images: Sequence[PromptImage]
+    ) -> None:
+        """Check the arguments of `submit`."""
+        if len(ids) == 0:
+            raise ValueError("a prompt needs at least one token")
+        if len(sampling.stop_ids) > MAX_STOP_IDS:
+            raise ValueError(
+                f"a call can have at most {MAX_STOP_IDS} stop ids, not {len(sampling.stop_ids)}"
+            )
+        if sampling.stop_strings and self._detokenize is None:
+            raise ValueError("stop strings need an engine that was given a decoder of ids")
+        width = self._device_state.embedding_width
+        if images and not width:
+            raise ValueError(
+                "this engine was made for prompts without images: set images=True in its config"
+            )
+        for image in images:
+            n = len(image.embeddings)
+            fits = image.start >= 0 and image.start + n < len(ids)
+            if image.embeddings.shape[1:] != (width,) or not fits:
+                actual = f"{image.embeddings.shape} at {image.start}"
+                raise ValueError(
+                    f"an image is [n, {width}] and ends before the prompt's last token, "
+                    f"not {actual}"
+                )
+
+    def release(self, call: Call) -> None:
+        """See `Engine.release`."""
+        with self._condition:
+            self._slot_table.release(call)
+            self._notify()
+
+    def publish(self, params: Params, version: int, recompute: bool = False) -> None:
+        """See `Engine.publish`."""
+        copy = self._device_state.put_weights(params)
+        with self._condition:
+            recompute |= self._pending_weights is not None and self._pending_weights[2]
+            self._pending_weights = copy, version, recompute
+            self._notify()
+
+    def close(self) -> None:
+        """Stop; calls in progress raise RuntimeError."""
+        with self._condition:
+            self._closed = True
+            self._notify()
+        self._thread.join()
+
+    def _notify(self) -> None:
+        self._scheduler.last_event_time = time.monotonic()
+        self._condition.notify_all()
+
+    def _run_loop(self) -> None:
+        """Run steps until the engine is closed or a step fails, then fail what is unfinished."""
+        try:
+            while True:
+                with self._condition:
+                    while not (
+                        self._closed or self._pending_weights or self._scheduler.has_requests
+                    ):
+                        self._condition.wait()
+                    if self._closed:
+                        break
+                    self._wait_for_batch()
+                    self._admit(evict=True)
+                    params, version = self._params, self._version
+                start = time.monotonic()
+                self._model_runner.step(params, version)
+                self._scheduler.last_step_seconds = time.monotonic() - start
+                self.busy_seconds += self._scheduler.last_step_seconds
+        except BaseException as error:
+            self._error = error
+        with self._condition:
+            stopped = RuntimeError("the engine has stopped")
+            stopped.__cause__ = self._error
+            active = (request for _, _, request in self._slot_table.active)
+            for request in [*self._scheduler.queue, *active]:
+                if not request.future.done():
+                    request.future.set_exception(stopped)
+
+    def _wait_for_batch(self) -> None:
+        """Admit requests for as long as the scheduler waits for one more."""
+        while not self._closed:
+            self._admit(evict=False)
+            seconds = self._scheduler.batching_wait()
+            if seconds <= 0:
+                return
+            self._condition.wait(seconds)
+
+    def _admit(self, evict: bool) -> None:
+        """Switch to published weights, then admit requests; a draining engine does neither."""
+        if self._pending_weights is not None:
+            if self.config.drain_before_update and any(self._slot_table.active):
+                return
+            self._params, self._version, recompute = self._pending_weights
+            self._pending_weights = None
+            self._slot_table.on_new_weights(recompute)
+        self._scheduler.admit(evict)

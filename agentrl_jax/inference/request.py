@@ -1,0 +1,86 @@
+"""`Request`: a call in progress in a local engine."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentrl_jax.engine import GenerationFuture, PromptImage
+from agentrl_jax.trajectories import Call, FinishReason, RandomKey, Sampling, starts_with
+
+
+@dataclass(eq=False)
+class Request:
+    """A call in progress. The lists from `tokens` on have one entry per action token;
+    those of alternatives are empty where none are recorded.
+    """
+
+    ids: np.ndarray  # int32: the prompt
+    sampling: Sampling
+    key: RandomKey
+    key_data: np.ndarray
+    parent: Call | None
+    images: tuple[PromptImage, ...]
+    future: GenerationFuture
+    tokens: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
+    alternatives: list[np.ndarray] = field(default_factory=list)
+    alternative_logp: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt and of the action so far."""
+        return len(self.ids) + len(self.tokens)
+
+    def token_slice(self, start: int, stop: int) -> np.ndarray:
+        """Tokens `start` to `stop` of the prompt followed by the action so far."""
+        n = len(self.ids)
+        if stop <= n:
+            return self.ids[start:stop]
+        action = np.asarray(self.tokens[max(start - n, 0) : stop - n], np.int32)
+        return np.concatenate([self.ids[start:], action])
+
+    def force(self, tokens: tuple[int, ...], version: int, alternatives: int) -> None:
+        """Begin the action with tokens that are certain: log-prob and entropy 0."""
+        n = len(tokens)
+        self.tokens, self.version = list(tokens), [version] * n
+        self.logp, self.entropy = [0.0] * n, [0.0] * n
+        if alternatives:
+            self.alternatives = [np.full(alternatives, -1, np.int32)] * n
+            self.alternative_logp = [np.zeros(alternatives, np.float32)] * n
+
+    def truncate(self, num_tokens: int) -> None:
+        """Drop all action tokens but the first `num_tokens`."""
+        columns = (
+            self.tokens,
+            self.logp,
+            self.entropy,
+            self.version,
+            self.alternatives,
+            self.alternative_logp,
+        )
+        for column in columns:
+            del column[num_tokens:]
+
+    def to_call(self, reason: FinishReason) -> Call:
+        """The finished call."""
+        n = len(self.tokens)
+        extends_parent = self.parent is not None and starts_with(self.ids, self.parent.ids)
+        has_alternatives = len(self.alternatives) == n > 0
+        return Call(
+            prompt=self.ids,
+            action=np.asarray(self.tokens, np.int32),
+            sampler_logp=np.asarray(self.logp, np.float32),
+            version=np.asarray(self.version, np.int32),
+            sampling=self.sampling,
+            finish_reason=reason,
+            key=self.key,
+            entropy=np.asarray(self.entropy, np.float32),
+            parent=self.parent if extends_parent else None,
+            image_spans=tuple(
+                (image.start, image.start + len(image.embeddings)) for image in self.images
+            ),
+            alternatives=np.stack(self.alternatives) if has_alternatives else None,
+            alternative_logp=np.stack(self.alternative_logp) if has_alternatives else None,
+        )

@@ -1,0 +1,1 @@
+"""Training sequences, packed batches, sharded updates, the optimizer, checkpoints."""

@@ -1,0 +1,158 @@
+"""Orbax checkpoints of a phase: the train state and the host state, restored exactly."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.learner.train_state import TrainState
+from agentrl_jax.policy import Params
+
+
+def _to_plain_arrays(state: TrainState) -> dict[str, Any]:
+    """The state as a dict of plain arrays: random keys are saved as their data."""
+    return jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, vars(state))
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _check_shapes(folder: Path, like: Any, part: str | None = None) -> None:
+    """Raise UserError where the saved arrays, or those of `part`, have other shapes than `like`.
+
+    Checked before anything is read: a restore that fails half-way leaves pending reads.
+    """
+    try:
+        with ocp.PyTreeCheckpointer() as reader:
+            metadata: Any = reader.metadata(folder).item_metadata
+            tree = metadata.tree if part is None else metadata.tree[part]
+    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+        raise UserError(
+            f"the checkpoint {folder} cannot be read: it is damaged or not one of this package"
+        ) from error
+    saved = sorted(
+        tuple(leaf.shape) for leaf in jax.tree.leaves(tree, is_leaf=lambda x: hasattr(x, "shape"))
+    )
+    if saved != sorted(tuple(leaf.shape) for leaf in jax.tree.leaves(like)):
+        raise UserError(
+            f"the checkpoint {folder} holds another architecture or optimizer "
+            "than the config describes"
+        )
+
+
+class PhaseCheckpointer:
+    """The checkpoints of one phase; keeps the newest two."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=2, enable_async_checkpointing=False, create=True
+        )
+        self._manager = ocp.CheckpointManager(self._folder, options=options)
+
+    @property
+    def latest_step(self) -> int | None:
+        """The newest saved step."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: TrainState, host_state: dict[str, Any]) -> None:
+        """Write the checkpoint of a step, if it is not the newest already."""
+        if step == self.latest_step:
+            return
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(_to_plain_arrays(state)),
+                host=ocp.args.JsonSave(host_state),
+            ),
+        )
+
+    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+        """The newest state, sharded as `like`, and the host state.
+
+        Raises:
+            UserError: the checkpoint is damaged or of another architecture or optimizer.
+        """
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, _to_plain_arrays(like))
+        step = self.latest_step
+        assert step is not None
+        _check_shapes(self._folder / str(step) / "state", abstract)
+        items = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardRestore(abstract), host=ocp.args.JsonRestore()
+            ),
+        )
+        fields = jax.tree.map(
+            lambda like, x: jax.random.wrap_key_data(x) if _is_key(like) else x,
+            vars(like),
+            items["state"],
+        )
+        return TrainState(**fields), items["host"]
+
+    def close(self) -> None:
+        """Release the checkpoint manager."""
+        self._manager.close()
+
+
+def save_params(folder: Path, params: Params) -> None:
+    """Write parameters alone, replacing the folder's content."""
+    with ocp.StandardCheckpointer() as writer:
+        writer.save(folder.absolute(), params, force=True)
+
+
+def restore_params(folder: Path, like: Params) -> Params:
+    """What `save_params` wrote, sharded as `like`.
+
+    Raises:
+        UserError: the folder holds no parameters, or parameters of other shapes.
+    """
+    abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+    _check_shapes(folder.absolute(), abstract)
+    with ocp.StandardCheckpointer() as reader:
+        return reader.restore(folder.absolute(), abstract)
+
+
+def load_host_state(folder: Path) -> dict[str, Any]:
+    """The host state of a phase's newest checkpoint. Raises UserError where there is none."""
+    manager, step = _latest_checkpoint(folder)
+    return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+
+
+def _latest_checkpoint(folder: Path) -> tuple[ocp.CheckpointManager, int]:
+    manager = (
+        ocp.CheckpointManager(
+            folder.absolute(), options=ocp.CheckpointManagerOptions(read_only=True)
+        )
+        if folder.is_dir()
+        else None
+    )
+    step = manager.latest_step() if manager else None
+    if manager is None or step is None:
+        raise UserError(f"there is no checkpoint in {folder}: train first, or name another run")
+    return manager, step
+
+
+def load_params(folder: Path, like: Params) -> Params:
+    """The parameters of a phase's newest checkpoint, on this process's first device.
+
+    Args:
+        folder: the phase's checkpoints.
+        like: a tree of arrays or `jax.ShapeDtypeStruct`s with the expected shapes.
+
+    Raises:
+        UserError: there is no checkpoint, or one of other shapes.
+    """
+    path = folder.absolute() / str(_latest_checkpoint(folder)[1]) / "state"
+    _check_shapes(path, like, "params")
+    item = {"params": like}
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    shardings = jax.tree.map(lambda _: sharding, item)
+    restore_args = ocp.checkpoint_utils.construct_restore_args(item, shardings)
+    args = ocp.args.PyTreeRestore(item, restore_args=restore_args, partial_restore=True)
+    with ocp.PyTreeCheckpointer() as reader:
+        return reader.restore(path, args=args)["params"]

@@ -1,0 +1,267 @@
+"""`Reporter`: the terminal output of a run, and the metrics and trajectories in its folder."""
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.reporting.dependencies import require_package
+from agentrl_jax.reporting.progress_line import ProgressLine
+from agentrl_jax.reporting.statistics import EvaluationSummary
+from agentrl_jax.storage import jsonl, trajectory_log
+from agentrl_jax.trajectories import Group
+
+LOG_PATTERNS = ("metrics.jsonl", "trajectories*.jsonl")  # process 3 writes trajectories.3.jsonl
+
+
+class Reporter:
+    """Writes metrics.jsonl, trajectories.jsonl and TensorBoard events into `run_dir`, and a
+    progress line on the terminal.
+
+    The names of metrics that depend on the clock start with `time/`: two equal runs have equal
+    lines without them. Without a terminal the progress line is a plain line every ten seconds.
+
+    Raises:
+        UserError: the folder cannot be written, or a package of the `report` extra is missing.
+    """
+
+    def __init__(self, run_dir: Path, quiet: bool = False) -> None:
+        for package in ("matplotlib", "tensorboardX"):  # before a long run, not at its end
+            require_package(package)
+        self._run_dir, self._quiet = run_dir, quiet
+        self._terminal = sys.stdout.isatty()
+        self._console = Console(quiet=quiet, highlight=False, width=None if self._terminal else 100)
+        self._tensorboard: Any = None
+        self._progress_line: ProgressLine | None = None
+        with self._report_write_errors():
+            run_dir.mkdir(parents=True, exist_ok=True)
+            for path in self._log_paths():
+                jsonl.repair(path)
+            self._metrics_file = open(run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
+        self._total_steps = self._count_steps()  # over all phases: TensorBoard's step
+
+    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
+        """Delete the records of `phase` from `step` on, and of the phases after it; those of
+        unknown phases stay.
+        """
+        later = set(phase_order[phase_order.index(phase) + 1 :])
+
+        def is_before(line: dict[str, Any]) -> bool:
+            return line["phase"] not in later and (line["phase"] != phase or line["step"] < step)
+
+        self._close_files()
+        with self._report_write_errors():
+            for path in self._log_paths():
+                jsonl.filter_lines(path, is_before)
+            self._metrics_file = open(self._run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
+        self._total_steps = self._count_steps()
+
+    def _count_steps(self) -> int:
+        return sum(1 for _ in jsonl.read_lines(self._run_dir / "metrics.jsonl"))
+
+    def begin(self, phase: str, total: int, completed: int) -> None:
+        """Start the progress line of a phase of `total` steps, `completed` of them before."""
+        self._stop()
+        self._progress_line = ProgressLine(
+            phase, total, completed, self._console, self._terminal and not self._quiet
+        )
+
+    def step(self, phase: str, step: int, metrics: Mapping[str, Any], seconds: float) -> None:
+        """Record one step; non-finite metrics are written as null."""
+        numbers = {name: _finite_or_none(value) for name, value in metrics.items()}
+        with self._report_write_errors():
+            line = {
+                "phase": phase,
+                "step": step,
+                "time/seconds": _finite_or_none(seconds),
+                **numbers,
+            }
+            self._metrics_file.write(jsonl.dumps(line, "a step") + "\n")
+            self._metrics_file.flush()
+            writer = self._tensorboard_writer()
+            for name, value in {"time/seconds": seconds, **numbers}.items():
+                if value is not None:
+                    writer.add_scalar(name, value, self._total_steps)
+        self._total_steps += 1
+        if self._progress_line is not None:
+            self._progress_line.step(numbers, seconds)
+
+    def end(self, phase: str) -> None:
+        """Replace the progress line by a last line about the phase."""
+        if self._progress_line is not None and self._progress_line.phase == phase:
+            self._stop()
+
+    def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
+        """Append the groups' trajectories to trajectories.jsonl."""
+        trajectory_log.write(
+            self._run_dir / "trajectories.jsonl",
+            [t for group in groups for t in group.trajectories],
+            step,
+            phase,
+        )
+
+    def log(self, text: str) -> None:
+        """One status line."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """A line about a failure in this process."""
+        self.log(text)
+
+    def table(
+        self,
+        summaries: Sequence[EvaluationSummary],
+        difference: tuple[float, float] | None = None,
+        names: tuple[str, str] = ("GRPO", "SFT"),
+    ) -> None:
+        """Print the evaluation.
+
+        Args:
+            summaries: a row each.
+            difference: the paired difference of the mean returns of `names`, and its half-width.
+            names: the better and the worse phase, if the difference is positive.
+        """
+        self._console.print(evaluation_table(summaries, self._console))
+        if difference is not None:
+            self.log(encodable_text(difference_sentence(difference, names), self._console))
+
+    def _log_paths(self) -> list[Path]:
+        return [path for name in LOG_PATTERNS for path in sorted(self._run_dir.glob(name))]
+
+    def close(self) -> None:
+        """Restore the terminal and close all files; may be called twice."""
+        self._stop()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        self._metrics_file.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            self._tensorboard = None
+
+    def _stop(self) -> None:
+        if self._progress_line is not None:
+            self._progress_line.stop()
+            self._progress_line = None
+
+    def _tensorboard_writer(self) -> Any:
+        if self._tensorboard is None:
+            from tensorboardX import SummaryWriter
+
+            # TensorBoard hides the events of older files from this step on, which a rewind deleted.
+            folder = str(self._run_dir / "tensorboard")
+            self._tensorboard = SummaryWriter(
+                folder, purge_step=self._total_steps, filename_suffix=f".{self._total_steps}"
+            )
+        return self._tensorboard
+
+    @contextlib.contextmanager
+    def _report_write_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise UserError(
+                f"cannot write the run folder {self._run_dir} ({reason}): "
+                "choose another folder or free its disk"
+            ) from error
+
+
+class SilentReporter:
+    """The reporter of a process that is not the coordinator: it writes the process's trajectories
+    and prints its warnings; all else the coordinator reports.
+    """
+
+    def __init__(self, run_dir: Path, quiet: bool, process: int) -> None:
+        self._path, self._process = run_dir / f"trajectories.{process}.jsonl", process
+        self._console = Console(quiet=quiet, highlight=False, stderr=True)
+
+    def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
+        trajectory_log.write(
+            self._path, [t for group in groups for t in group.trajectories], step, phase
+        )
+
+    def warn(self, text: str) -> None:
+        self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
+
+    def log(self, text: str) -> None: ...
+
+    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None: ...
+
+    def begin(self, phase: str, total: int, completed: int) -> None: ...
+
+    def step(self, phase: str, step: int, metrics: Mapping[str, Any], seconds: float) -> None: ...
+
+    def end(self, phase: str) -> None: ...
+
+    def table(
+        self,
+        summaries: Sequence[EvaluationSummary],
+        difference: tuple[float, float] | None = None,
+        names: tuple[str, str] = ("GRPO", "SFT"),
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def encodable_text(text: str, console: Console) -> str:
+    """The text in characters that the terminal can encode."""
+    return text if console.encoding.startswith("utf") else text.replace("±", "+-")
+
+
+def evaluation_table(summaries: Sequence[EvaluationSummary], console: Console) -> Table:
+    """The evaluation, one row per player."""
+    table = Table(title="Evaluation (intervals are at 95 %)", title_justify="left")
+    table.add_column("player")
+    for column in ("episodes", "mean return", "win rate", "turns", "score"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for s in summaries:
+        numbers = (
+            _format_mean(s.mean_return, s.interval),
+            _format_win_rate(s),
+            _format_number(s.mean_turns, 1),
+            _format_number(s.score, 1),
+        )
+        table.add_row(
+            Text(s.name), str(s.episodes), *(encodable_text(number, console) for number in numbers)
+        )
+    return table
+
+
+def difference_sentence(difference: tuple[float, float], names: tuple[str, str]) -> str:
+    """The paired difference (mean, half-width) of two players as one sentence."""
+    mean, half = difference
+    better, worse = names
+    if abs(mean) > half:
+        verdict = f"{better} is {'better' if mean > 0 else 'worse'} than {worse}"
+    else:
+        verdict = f"these episodes cannot tell {better} from {worse}"
+    difference_text = f"{mean:+.2f} ± {half:.2f} (95 %)"
+    return f"{better} - {worse}, same seeds: mean return {difference_text}, so {verdict}."
+
+
+def _format_mean(mean: float, half_width: float) -> str:
+    return f"{mean:.2f} ± {half_width:.2f}" if math.isfinite(half_width) else _format_number(mean)
+
+
+def _finite_or_none(x: Any) -> float | int | None:
+    value = x if isinstance(x, int) else float(x)
+    return value if math.isfinite(value) else None
+
+
+def _format_number(x: float | None, digits: int = 2) -> str:
+    return "-" if x is None or not math.isfinite(x) else f"{x:.{digits}f}"
+
+
+def _format_win_rate(s: EvaluationSummary) -> str:
+    if s.win_rate is None or s.win_interval is None:
+        return "-"
+    low, high = s.win_interval
+    return f"{100 * s.win_rate:.0f} % ({100 * low:.0f}-{100 * high:.0f})"

@@ -1,0 +1,237 @@
+"""`AgentSession`: an agent's part in one episode: its prompts, calls, notes and turns."""
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.engine import Engine
+from agentrl_jax.errors import DeadlineExceeded
+from agentrl_jax.messages import Message
+from agentrl_jax.renderer import TokenIds
+from agentrl_jax.rollout.agent import Agent, PromptBuilder
+from agentrl_jax.timeouts import time_limit
+from agentrl_jax.trajectories import Call, RandomKey, Sampling, Source, StopReason, Turn
+
+Messages = tuple[Message, ...]
+# A context manager around a wait: (turn, a function that describes what is waited for).
+WaitTracker = Callable[[int, Callable[[], str]], AbstractContextManager[None]]
+
+
+def untracked_wait(turn: int, target: Callable[[], str]) -> AbstractContextManager[None]:
+    """A `WaitTracker` that tracks nothing."""
+    return nullcontext()
+
+
+def with_call_names(info: Mapping[str, Any], note_names: Sequence[str]) -> dict[str, Any]:
+    """A turn's info with a name for each of its calls, where some of them are notes."""
+    return {**info, "calls": [*note_names, "action"]} if note_names else dict(info)
+
+
+async def sample_call(
+    engine: Engine,
+    ids: TokenIds,
+    sampling: Sampling,
+    key: RandomKey,
+    parent: Call | None,
+    timeout_seconds: float,
+    engine_name: str,
+) -> Call:
+    """Sample one call.
+
+    A call that is cancelled or late frees its KV slot when it ends. Raises DeadlineExceeded after
+    `timeout_seconds`.
+    """
+    future = engine.submit(ids, sampling, key, parent)
+
+    def release_when_done(ended: "Future[Call]") -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            engine.release(ended.result())
+
+    try:
+        async with time_limit(timeout_seconds, f"a call of the engine {engine_name!r}"):
+            return await asyncio.wrap_future(future)
+    except (asyncio.CancelledError, DeadlineExceeded) as error:
+        if (
+            isinstance(error, DeadlineExceeded)
+            and future.done()
+            and not future.cancelled()
+            and future.exception() is None
+        ):
+            return future.result()  # the call was in time, the event loop was not
+        future.add_done_callback(release_when_done)
+        raise
+
+
+class AgentSession:
+    """An agent's side of one episode.
+
+    `act` samples the next action; the driver of the session then calls `observe` with the
+    environment's reply.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        engine: Engine,
+        key: RandomKey,
+        opening: Sequence[Message],
+        timeout_seconds: float,
+        agent_index: int = 0,
+        track_wait: WaitTracker = untracked_wait,
+    ) -> None:
+        """Open a session.
+
+        Args:
+            agent: The agent that acts.
+            engine: Samples its calls.
+            key: (run, step, task, sample).
+            opening: The messages that the environment sent on reset.
+            timeout_seconds: Of one call.
+            agent_index: The player's index in a multi-agent environment.
+            track_wait: Reports waits to the watchdog.
+        """
+        self.agent, self.opening, self.agent_index = agent, tuple(opening), agent_index
+        self.turns: list[Turn] = []
+        # Why the agent no longer acts; drivers may set it.
+        self.stop_reason: StopReason | None = None
+        self._engine, self._key = engine, key
+        self._timeout_seconds, self._track_wait = timeout_seconds, track_wait
+        self._prompt_builder = PromptBuilder(agent, self.opening)
+        self._num_tokens = 0  # sampled so far
+        self._num_calls = 0
+        self._injected_calls: deque[Call] = deque()  # taken in place of sampled ones
+        self._last_call: Call | None = None  # that this session sampled
+        # Of the current turn:
+        self._current_calls: list[Call] = []
+        self._notes: list[Message] = []
+        self._note_names: list[str] = []
+
+    async def act(self) -> Message | None:
+        """The next action, after the notes that its context requests.
+
+        None where the limits leave no room for it; `stop_reason` then has the reason.
+        """
+        self._current_calls, self._notes, self._note_names = [], [], []
+        while True:
+            ids, parent, request = self._prompt_builder.next_prompt(self.turns, self._notes)
+            if self._injected_calls:
+                call = self._injected_calls.popleft()
+            else:
+                call = await self._sample_call(ids, parent, request.budget if request else 0)
+            if call is None:
+                return None
+            message = self.agent.renderer.parse(call.action)
+            self._prompt_builder.add_call(call, message)
+            self._current_calls.append(call)
+            self._num_tokens += len(call.action)
+            self._num_calls += 1
+            if request is None or request.is_action(message):
+                return message
+            self._notes.append(message)
+            self._note_names.append(request.name)
+
+    def inject_call(self, call: Call) -> None:
+        """Use a call that another session made at this point as the next one.
+
+        Nothing is sampled for it, and its source becomes "patch".
+        """
+        version = np.full(len(call.action), -1, np.int32)
+        self._injected_calls.append(dataclasses.replace(call, source="patch", version=version))
+
+    def replace_action(self, message: Message, source: Source) -> None:
+        """Replace the sampled action, which stays as a call and a note of the turn."""
+        sampled, action = self._current_calls[-1], self.agent.renderer.action_ids(message)
+        call = dataclasses.replace(
+            sampled,
+            action=action,
+            sampler_logp=np.zeros(len(action), np.float32),
+            version=np.full(len(action), -1, np.int32),
+            finish_reason="stop",
+            source=source,
+            key=(),
+            entropy=None,
+            alternatives=None,
+            alternative_logp=None,
+        )
+        self._notes.append(self.agent.renderer.parse(sampled.action))
+        self._prompt_builder.add_call(call, message)
+        self._current_calls.append(call)
+
+    def observe(
+        self,
+        action: Message,
+        observation: Messages,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+    ) -> None:
+        """Add the turn of this action and the environment's reply."""
+        rewards = info.pop("rewards", {"task": reward})
+        calls, notes = tuple(self._current_calls), tuple(self._notes)
+        info = with_call_names(info, self._note_names)
+        self._add_turn(
+            Turn(calls, action, observation, reward, rewards, terminated, truncated, info, notes)
+        )
+
+    async def replay_turns(self, turns: Sequence[Turn]) -> None:
+        """Adopt the turns of another session of the same agent: nothing is sampled for them."""
+        for turn in turns:
+            self._injected_calls.extend(turn.calls)
+            await self.act()
+            self._add_turn(turn)
+
+    @property
+    def current_calls(self) -> Sequence[Call]:
+        """The calls of the current turn."""
+        return self._current_calls
+
+    def take_last_call(self) -> Call | None:
+        """The call whose KV slot the engine still holds for this session; the taker releases it."""
+        call, self._last_call = self._last_call, None
+        return call
+
+    def close(self) -> None:
+        """Release the engine's KV slot."""
+        if self._last_call is not None:
+            self._engine.release(self._last_call)
+
+    def _add_turn(self, turn: Turn) -> None:
+        self.turns.append(turn)
+        end = "terminated" if turn.terminated else "truncated" if turn.truncated else None
+        self.stop_reason = end or self.agent.limits.stop_reason(
+            len(self.turns), self._num_tokens, self._num_calls
+        )
+
+    async def _sample_call(
+        self, ids: TokenIds, parent: Call | None, max_tokens: int
+    ) -> Call | None:
+        """One call of at most `max_tokens` tokens (0: the agent's budget); None: no room for it."""
+        if self._last_call is not None and parent is not self._last_call:
+            self._engine.release(self._last_call)
+            self._last_call = None
+        sampling, limits, turn = self.agent.sampling, self.agent.limits, len(self.turns)
+        budget = limits.call_budget(max_tokens or sampling.budget, self._num_tokens, len(ids))
+        limit_reason = limits.stop_reason(turn, self._num_tokens, self._num_calls)
+        if limit_reason or budget < 1:
+            self.stop_reason = limit_reason or "context"
+            return None
+        if budget != sampling.budget:
+            sampling = dataclasses.replace(sampling, budget=budget)
+        call_index = [len(self._current_calls)] if self._current_calls else []
+        key = (*self._key, self.agent_index, turn, *call_index)
+        with self._track_wait(turn, lambda: f"the engine {self.agent.engine!r}"):
+            call = await sample_call(
+                self._engine, ids, sampling, key, parent, self._timeout_seconds, self.agent.engine
+            )
+        self._last_call = call
+        if len(call.action) == 0:
+            self.stop_reason = "context"
+            return None
+        return call

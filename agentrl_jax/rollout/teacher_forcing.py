@@ -1,0 +1,59 @@
+"""Calls for demonstrations: teacher forcing of a scripted policy's actions."""
+
+import dataclasses
+
+import numpy as np
+
+from agentrl_jax.messages import Message
+from agentrl_jax.renderer import TokenIds
+from agentrl_jax.rollout.agent import Agent, PromptBuilder
+from agentrl_jax.rollout.agent_session import with_call_names
+from agentrl_jax.trajectories import Call, Trajectory, Turn
+
+
+def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
+    """The trajectory with the calls that the agent would have made to act so.
+
+    Their source is "demonstration", their sampler log-probs are 0 and their temperature is 1. The
+    prompts and bridges are those of sampled calls, so demonstrations and samples have one form.
+    Raises UserError where the agent's context requests notes and has none for demonstrations.
+    """
+    builder = PromptBuilder(agent, trajectory.opening)
+    turns: list[Turn] = []
+    for turn in trajectory.turns:
+        calls: list[Call] = []
+        notes: list[Message] = []
+        names: list[str] = []
+        while True:
+            ids, parent, request = builder.next_prompt(turns, notes)
+            note: Message | None = None
+            if request is not None:
+                note = agent.context.demonstrated_note(
+                    trajectory.opening, turns, notes, turn.action
+                )
+            message = turn.action if note is None else note
+            call = _demonstration_call(agent, ids, message, parent)
+            builder.add_call(call, message)
+            calls.append(call)
+            if note is None or request is None:
+                break
+            notes.append(note)
+            names.append(request.name)
+        info = with_call_names(turn.info, names)
+        turns.append(dataclasses.replace(turn, calls=tuple(calls), notes=tuple(notes), info=info))
+    return trajectory.replace(turns=tuple(turns))
+
+
+def _demonstration_call(agent: Agent, ids: TokenIds, message: Message, parent: Call | None) -> Call:
+    """A call that answers this message to the prompt."""
+    action = agent.renderer.action_ids(message)
+    return Call(
+        prompt=ids,
+        action=action,
+        sampler_logp=np.zeros(len(action), np.float32),
+        version=np.full(len(action), -1, np.int32),
+        sampling=dataclasses.replace(agent.sampling, temperature=1.0),
+        finish_reason="stop",
+        source="demonstration",
+        parent=parent,
+    )

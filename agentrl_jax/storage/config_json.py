@@ -1,0 +1,219 @@
+"""Experiment configs as JSON and back, and the config that a run folder belongs to."""
+
+import dataclasses
+import importlib
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.storage.format_version import FORMAT_VERSION, VERSION_KEY, check_format_version
+
+CONFIG_FILE = "config.json"
+_TRUSTED_MODULES = {"agentrl_jax"}  # top-level modules
+
+
+def to_json(x: Any, location: str = "config") -> Any:
+    """The value as plain JSON data.
+
+    A dataclass becomes {"class": "module:name", "fields": {...}}, a function
+    {"function": "module:name"}, a dict {"dict": {...}}, a tuple a list.
+
+    Args:
+        x: plain data, dataclasses and functions, nested in any way.
+        location: where the value stands in the config, for error messages.
+
+    Raises:
+        UserError: a value has no name by which it could be imported again (a lambda, a closure).
+    """
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    if isinstance(x, list | tuple):
+        return [to_json(value, f"{location}[{i}]") for i, value in enumerate(x)]
+    if isinstance(x, dict):
+        return {"dict": {str(key): to_json(value, f"{location}.{key}") for key, value in x.items()}}
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        fields = {
+            f.name: to_json(getattr(x, f.name), f"{location}.{f.name}")
+            for f in dataclasses.fields(x)
+            if f.init
+        }
+        return {"class": _qualified_name(type(x), location), "fields": fields}
+    if callable(x):
+        return {"function": _qualified_name(x, location)}
+    raise UserError(
+        f"{location} holds a {type(x).__name__}: use plain data, a dataclass or a module's function"
+    )
+
+
+def _qualified_name(x: Any, location: str) -> str:
+    module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", "<")
+    is_bound_method = inspect.ismethod(x) and not isinstance(x.__self__, type)
+    if module is None or "<" in name or is_bound_method:
+        raise UserError(
+            f"{location} holds a function without a name of its own: "
+            "use a module's function or a dataclass with __call__"
+        )
+    return f"{module}:{name}"
+
+
+def from_json(data: Any) -> Any:
+    """The inverse of `to_json`; lists come back as tuples.
+
+    Names are looked up only in this package and in modules passed to `trust_module`: a run folder
+    from someone else cannot make this process run other code.
+
+    Raises:
+        UserError: a name is from another module, or this version of the package lacks it.
+    """
+    if isinstance(data, list):
+        return tuple(map(from_json, data))
+    if not isinstance(data, dict):
+        return data
+    if "dict" in data:
+        return {key: from_json(value) for key, value in data["dict"].items()}
+    value = _import_name(data.get("class") or data["function"])
+    if "function" in data:
+        return value
+    if not (isinstance(value, type) and dataclasses.is_dataclass(value)):
+        raise UserError(f"{data['class']} is no dataclass: the run's {CONFIG_FILE} is damaged")
+    fields = {name: from_json(field) for name, field in data["fields"].items()}
+    try:
+        return value(**fields)
+    except TypeError as error:
+        raise UserError(
+            f"the run was made by another version of {data['class']}: {error}"
+        ) from error
+
+
+def trust_module(module: str) -> None:
+    """Import a user's module, and let the configs of run folders name what it defines.
+
+    Raises:
+        UserError: the module cannot be imported.
+    """
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"the module {module} cannot be imported ({error}): is its folder on PYTHONPATH?"
+        ) from error
+    _TRUSTED_MODULES.add(module.split(".")[0])
+
+
+def _import_name(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if module.split(".")[0] not in _TRUSTED_MODULES:
+        raise UserError(
+            f"the run's config names {name}, which is not part of this package: "
+            f"if {module} is yours, pass --trust={module}"
+        )
+    try:
+        value = importlib.import_module(module)
+        for part in attribute.split("."):
+            value = getattr(value, part)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"the run's config names {name}, which this version of the package does not have: "
+            "read the run with the version that wrote it, or train it again"
+        ) from error
+    defined_in = str(getattr(value, "__module__", "")).split(".")[0]
+    if defined_in not in _TRUSTED_MODULES:  # "agentrl_jax.workers.server:os.system"
+        raise UserError(
+            f"the run's config names {name}, which this package only imports: "
+            f"its {CONFIG_FILE} is damaged"
+        )
+    return value
+
+
+def differences(a: Any, b: Any, location: str = "config") -> Iterator[str]:
+    """Where two configs in JSON form differ, one short sentence per field."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in {**a, **b}:
+            is_structure = key in ("fields", "dict", "class", "function")
+            inner = location if is_structure else f"{location}.{key}"
+            yield from differences(a.get(key), b.get(key), inner)
+    elif a != b:
+        yield f"{location} was {json.dumps(a)} and is {json.dumps(b)}"
+
+
+def run_dir_differences(run_dir: Path, config: Any) -> list[str]:
+    """Where the config of a run folder differs from `config`.
+
+    Raises:
+        UserError: the folder has another format version.
+        ValueError: it holds no config.
+        OSError: it cannot be read.
+    """
+    return list(differences(_read_config_data(run_dir), _versioned(to_json(config))))
+
+
+def bind_run_dir(run_dir: Path, config: Any) -> bool:
+    """Make `run_dir` the folder of this config.
+
+    Returns:
+        True where the folder already was this config's.
+
+    Raises:
+        UserError: the folder belongs to another config, has another format version, or cannot be
+            written.
+    """
+    data, path = _versioned(to_json(config)), run_dir / CONFIG_FILE
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            changes = run_dir_differences(run_dir, config)
+            if changes:
+                more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+                raise UserError(
+                    f"the run folder {run_dir} belongs to another config ({changes[0]}{more}): "
+                    "pass --run_dir=... or --fresh"
+                )
+            return True
+        with atomic_write(path) as unfinished:
+            unfinished.write_text(json.dumps(data, indent=1))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: pass --fresh to start over") from error
+    except OSError as error:
+        raise UserError(
+            f"the run folder {run_dir} cannot be written ({error.strerror}): "
+            "choose another with --run_dir=..."
+        ) from error
+    return False
+
+
+def load_config(run_dir: Path) -> Any:
+    """The config of a run folder.
+
+    Raises:
+        UserError: the folder has none, or one of another format version, or a damaged one.
+    """
+    path = run_dir / CONFIG_FILE
+    try:
+        config = from_json(_read_config_data(run_dir))
+    except FileNotFoundError as error:
+        raise UserError(f"{run_dir} is no run folder: it has no {CONFIG_FILE}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise UserError(
+            f"{path} is damaged ({type(error).__name__}): the run cannot be read"
+        ) from error
+    if not dataclasses.is_dataclass(config):
+        raise UserError(f"{path} is damaged (it holds no config): the run cannot be read")
+    return config
+
+
+def _versioned(data: Any) -> dict[str, Any]:
+    return {VERSION_KEY: FORMAT_VERSION, **data}
+
+
+def _read_config_data(run_dir: Path) -> dict[str, Any]:
+    """The config in JSON form; ValueError where it is none, UserError for another version."""
+    data = json.loads((run_dir / CONFIG_FILE).read_text())
+    if not isinstance(data, dict):
+        raise ValueError(f"an object was expected, not {type(data).__name__}")
+    remedy = "use the version that wrote it, or start over with --fresh or another --run_dir"
+    check_format_version(data, run_dir, "run folder", remedy)
+    return data

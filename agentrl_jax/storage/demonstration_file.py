@@ -1,0 +1,96 @@
+"""Demonstrations as JSON records, and ArrayRecord files of them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from array_record.python.array_record_module import ArrayRecordWriter
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message
+from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.trajectories import Trajectory, Turn
+
+DEMONSTRATION = "demonstration"  # the agent name of trajectories read from a file
+# A turn as a worker returns it: action, observation, reward, terminated, truncated, info.
+DemonstrationTurns = Sequence[
+    tuple[str, list[dict[str, Any]], float, bool, bool, Mapping[str, Any]]
+]
+
+
+def encode(trajectory: Trajectory) -> bytes:
+    """The record of a trajectory: its text alone; token ids are made when it is read."""
+    turns = [
+        (
+            t.action.text,
+            [m.to_dict() for m in t.observation],
+            t.reward,
+            t.terminated,
+            t.truncated,
+            t.info,
+        )
+        for t in trajectory.turns
+    ]
+    return encode_turns(
+        [m.to_dict() for m in trajectory.opening], turns, trajectory.task, trajectory.success
+    )
+
+
+def encode_turns(
+    opening: list[dict[str, Any]], turns: DemonstrationTurns, task: str, success: bool | None
+) -> bytes:
+    """The record of an episode whose messages are plain data, as `EnvServer` plays it."""
+    turn_data = [
+        {
+            "action": action,
+            "observation": observation,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "forget": bool(info.get("forget", False)),
+        }
+        for action, observation, reward, terminated, truncated, info in turns
+    ]
+    plain_success = None if success is None else bool(success)  # it may be NumPy's bool
+    record = {"opening": opening, "turns": turn_data, "task": task, "success": plain_success}
+    return json.dumps(record).encode()
+
+
+def decode(record: bytes) -> Trajectory:
+    """The inverse of `encode`; UserError where the bytes are no record."""
+    try:
+        data = json.loads(record)
+        turns = tuple(
+            Turn(
+                (),
+                Message("assistant", turn["action"]),
+                tuple(map(Message.from_dict, turn["observation"])),
+                float(turn["reward"]),
+                terminated=turn["terminated"],
+                truncated=turn["truncated"],
+                info={"forget": True} if turn["forget"] else {},
+            )
+            for turn in data["turns"]
+        )
+        return Trajectory(
+            tuple(map(Message.from_dict, data["opening"])),
+            turns,
+            data["task"],
+            agent=DEMONSTRATION,
+            success=data["success"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"a demonstration record is corrupt ({error!r}): write the file again"
+        ) from error
+
+
+def write(path: Path, records: Iterable[bytes]) -> None:
+    """Write an ArrayRecord file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as unfinished:
+        writer = ArrayRecordWriter(str(unfinished), "group_size:1")
+        for record in records:
+            writer.write(record)
+        writer.close()

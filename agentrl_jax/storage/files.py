@@ -1,0 +1,68 @@
+"""Atomic file writes, and folders that one command uses at a time."""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.errors import UserError
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yields a temporary path next to `path`, which replaces `path` when the block ends and is
+    removed if it raises.
+
+    Readers see the old file or the new one; when several processes write at once, the last to
+    finish wins.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file atomically; dataclasses become objects, non-finite numbers null."""
+    with atomic_write(path) as unfinished:
+        unfinished.write_text(json.dumps(_null_nonfinite(content), indent=1) + "\n")
+
+
+def _null_nonfinite(x: Any) -> Any:
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        x = dataclasses.asdict(x)
+    if isinstance(x, dict):
+        return {key: _null_nonfinite(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_null_nonfinite(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+@contextlib.contextmanager
+def exclusive_lock(folder: Path, activity: str) -> Iterator[int]:
+    """Locks the folder, creating it if needed; yields the descriptor, which child processes may
+    inherit.
+
+    Raises UserError if another process holds the lock (`activity`: what that process is doing) or
+    the folder is not writable.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file.fileno()
+    except BlockingIOError as error:
+        raise UserError(
+            f"another command is {activity} in {folder}: wait until it ends, or name another folder"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"the folder {folder} cannot be written ({error.strerror}): name another one"
+        ) from error

@@ -1,0 +1,122 @@
+"""Files of JSON lines, such as the trajectory log and the metrics: strict, rewritten atomically."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.storage.files import atomic_write
+
+
+def filter_lines(path: str | os.PathLike[str], predicate: Callable[[dict[str, Any]], bool]) -> None:
+    """Rewrite a JSONL file, atomically, with only the lines whose dict satisfies `predicate`.
+
+    A truncated last line is dropped; a missing file stays missing.
+
+    Raises:
+        UserError: another line is damaged; names it.
+    """
+    path = Path(path)
+    if not path.exists():
+        return
+    with atomic_write(path) as unfinished, open(unfinished, "w", encoding="ascii") as file:
+        for _, data in read_lines(path):
+            if predicate(data):
+                file.write(json.dumps(data) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def merge(paths: Sequence[Path], path: Path, sort_key: Callable[[dict[str, Any]], Any]) -> None:
+    """Merge JSONL files into one, its lines sorted by `sort_key`, and delete them."""
+    lines = sorted((data for part in paths for _, data in read_lines(part)), key=sort_key)
+    with atomic_write(path) as unfinished:
+        unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    for part in paths:
+        part.unlink()
+
+
+def repair(path: str | os.PathLike[str]) -> None:
+    """Drop the truncated last line that a killed process may have left."""
+    path = Path(path)
+    if path.exists() and (size := path.stat().st_size):
+        with open(path, "rb") as file:
+            file.seek(size - 1)
+            truncated = file.read() != b"\n"
+        if truncated:
+            filter_lines(path, lambda line: True)
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (line number from 1, object) of a JSONL file.
+
+    What follows the last line feed counts only if it is a complete object.
+
+    Raises:
+        UserError: the file cannot be read, or another line is damaged; names file and line.
+    """
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    data = json.loads(line)
+                    if not isinstance(data, dict):
+                        raise ValueError(f"an object was expected, not {type(data).__name__}")
+                except (ValueError, RecursionError) as error:
+                    if not line.endswith(b"\n"):  # truncated by a killed process
+                        return
+                    raise UserError(
+                        f"{path}, line {number}: not a JSON object ({error}); delete the line"
+                    ) from error
+                yield number, data
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path} ({error.strerror}): name a file of JSON lines"
+        ) from error
+
+
+def dumps(data: Mapping[str, Any], description: str) -> str:
+    """`data` as one line of strict JSON.
+
+    Raises:
+        UserError: JSON cannot hold the data; the message starts with `description`.
+    """
+    try:
+        return json.dumps(_to_json_data(data), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{description} cannot be written as JSON: {error}; "
+            "put only plain data into an environment's info"
+        ) from error
+
+
+def _to_json_data(x: Any) -> Any:
+    """JSON data: NumPy becomes plain, a non-finite float becomes {"$float": "nan"}."""
+    if x is None or isinstance(x, str | int):
+        return x
+    if isinstance(x, np.generic | np.ndarray):
+        x = x.tolist()
+    if isinstance(x, Mapping):
+        return {key: _to_json_data(value) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_to_json_data(value) for value in x]
+    return {"$float": repr(x)} if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def from_json_data(x: Any) -> Any:
+    """Parsed JSON with each {"$float": "nan"} as a float again."""
+    if isinstance(x, dict):
+        if x.keys() == {"$float"}:
+            return parse_float(x)
+        return {key: from_json_data(value) for key, value in x.items()}
+    return [from_json_data(value) for value in x] if isinstance(x, list) else x
+
+
+def parse_float(x: Any) -> float:
+    """A float from parsed JSON, where {"$float": "nan"} stands for a non-finite one."""
+    return float(x["$float"] if isinstance(x, dict) else x)

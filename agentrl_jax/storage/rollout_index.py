@@ -1,0 +1,216 @@
+"""`RolloutIndex`: an SQLite index of tasks and rollouts, which other processes may query meanwhile.
+
+    tasks(id, name, seed, state, used)
+        state: started, finished or used; used: the training step, or NULL
+    rollouts(task, member, sample, seat, reward, success, stop, turns, tokens, oldest, newest)
+        oldest, newest: weight versions of its tokens, or NULL
+
+The trajectory log (trajectories.jsonl) is the source of truth: the index is rebuilt from it
+whenever it is opened, and after every failure.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.storage import trajectory_log
+from agentrl_jax.trajectories import Trajectory
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    id INTEGER PRIMARY KEY, name TEXT, seed INTEGER, state TEXT, used INTEGER
+);
+CREATE TABLE IF NOT EXISTS rollouts (
+    task INTEGER REFERENCES tasks(id), member INTEGER, sample INTEGER, seat INTEGER, reward REAL,
+    success INTEGER, stop TEXT, turns INTEGER, tokens INTEGER, oldest INTEGER, newest INTEGER,
+    PRIMARY KEY (task, member)
+);
+"""
+MAX_PENDING = 4096  # tasks with unwritten events
+MAX_RESTARTS = 3
+CLOSE_TIMEOUT = 10.0  # seconds that the writer thread gets to finish
+
+
+@dataclass(frozen=True)
+class IndexEvent:
+    """The state of a task; an event replaces all earlier ones of its task."""
+
+    id: int
+    name: str
+    seed: int
+    state: str
+    used_at_step: int | None = None
+    trajectories: tuple[Trajectory, ...] = ()
+
+
+class RolloutIndex:
+    """One thread writes; `put` never waits for it.
+
+    Of several pending events of a task only the last is written. Beyond `MAX_PENDING` tasks the
+    oldest events are dropped, and the index is rebuilt from the trajectory log.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log_path: Path,
+        phase: str,
+        log: Callable[[str], None] = print,
+        track_work: Callable[[str, Callable[[], str]], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """A closed index of a phase; the thread starts with the first event.
+
+        Args:
+            path: the SQLite file.
+            log_path: the trajectory log to rebuild from.
+            phase: the phase whose lines of the log count.
+            log: called with a line about each failure.
+            track_work: a context manager around each piece of work (`Runtime.track_work`).
+        """
+        self._path, self._log_path, self._phase = path, log_path, phase
+        self._log, self._track_work = log, track_work
+        self._pending: dict[int, IndexEvent] = {}
+        self._condition = threading.Condition()
+        self._needs_rebuild, self._closed, self._restarts = True, False, 0
+        self._thread: threading.Thread | None = None
+        self.busy_seconds = 0.0  # spent writing
+
+    def put(self, event: IndexEvent) -> None:
+        """Hand in an event; does not wait."""
+        with self._condition:
+            self._pending.pop(event.id, None)
+            self._pending[event.id] = event
+            if len(self._pending) > MAX_PENDING:
+                del self._pending[next(iter(self._pending))]
+                self._needs_rebuild = True
+            self._condition.notify()
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            self._restarts += 1
+            if self._restarts == MAX_RESTARTS + 1:
+                self._log(
+                    f"the rollout index failed {MAX_RESTARTS + 1} times and is switched off; "
+                    f"the run continues without {self._path.name}"
+                )
+        if self._restarts <= MAX_RESTARTS:
+            self._thread = threading.Thread(
+                target=self._writer_loop, name="rollout index", daemon=True
+            )
+            self._thread.start()
+
+    def _writer_loop(self) -> None:
+        events: dict[int, IndexEvent] = {}
+        try:
+            with closing(sqlite3.connect(self._path)) as connection:
+                connection.executescript(
+                    "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;" + SCHEMA
+                )
+                while True:
+                    with self._condition:
+                        self._condition.wait_for(lambda: self._pending or self._closed)
+                        events, self._pending = self._pending, {}
+                        rebuild, self._needs_rebuild = self._needs_rebuild, False
+                    if not events:
+                        return
+                    self._timed_write(connection, events, rebuild)
+        except Exception as error:
+            self._log(
+                f"the rollout index failed ({type(error).__name__}: {error}); "
+                "it is rebuilt from the trajectory log with the next event"
+            )
+        with self._condition:  # of two events of a task the newer one counts
+            self._pending, self._needs_rebuild = {**events, **self._pending}, True
+
+    def _timed_write(
+        self, connection: sqlite3.Connection, events: dict[int, IndexEvent], rebuild: bool
+    ) -> None:
+        start = time.monotonic()
+        work = f"events of {len(events)} tasks" + (" and the trajectory log" if rebuild else "")
+        if self._track_work is None:
+            self._write(connection, events, rebuild)
+        else:
+            with self._track_work("the rollout index", lambda: work):
+                self._write(connection, events, rebuild)
+        self.busy_seconds += time.monotonic() - start
+
+    def _write(
+        self, connection: sqlite3.Connection, events: dict[int, IndexEvent], rebuild: bool
+    ) -> None:
+        with connection:
+            if rebuild:
+                for table in ("rollouts", "tasks"):
+                    connection.execute(f"DELETE FROM {table}")
+                insert_events(connection, read_log_events(self._log_path, self._phase))
+            insert_events(connection, events.values())
+
+    def close(self) -> None:
+        """Write the pending events; a writer thread that hangs is abandoned."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        if self._thread is not None:
+            if self._pending and not self._thread.is_alive():
+                self._start()
+            self._thread.join(CLOSE_TIMEOUT)
+            if self._thread.is_alive():
+                self._log(
+                    f"the rollout index is stuck and abandoned: {self._path.name} is not complete"
+                )
+
+
+def insert_events(connection: sqlite3.Connection, events: Iterable[IndexEvent]) -> None:
+    """Write events into the tables; they replace the rows of their tasks."""
+    for event in events:
+        connection.execute(
+            "INSERT OR REPLACE INTO tasks VALUES (?, ?, ?, ?, ?)",
+            (event.id, event.name, event.seed, event.state, event.used_at_step),
+        )
+        connection.execute("DELETE FROM rollouts WHERE task = ?", (event.id,))
+        rows = [
+            _rollout_columns(event.id, member, trajectory)
+            for member, trajectory in enumerate(event.trajectories)
+        ]
+        connection.executemany(
+            "INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+        )
+
+
+def _rollout_columns(task: int, member: int, trajectory: Trajectory) -> tuple[Any, ...]:
+    versions = [int(v) for call in trajectory.calls for v in call.version]
+    success = None if trajectory.success is None else int(trajectory.success)
+    return (
+        task,
+        member,
+        trajectory.sample,
+        trajectory.agent_index,
+        trajectory.total_reward,
+        success,
+        trajectory.stop_reason,
+        len(trajectory.turns),
+        len(versions),
+        min(versions, default=None),
+        max(versions, default=None),
+    )
+
+
+def read_log_events(log_path: Path, phase: str) -> Iterator[IndexEvent]:
+    """The used tasks of a phase, with their rollouts, from a trajectory log; none without a log.
+
+    Raises UserError where the log is damaged.
+    """
+    trajectories: dict[int, list[Trajectory]] = {}
+    steps: dict[int, int] = {}
+    for header, trajectory in trajectory_log.read(log_path) if log_path.exists() else ():
+        if header["phase"] == phase:
+            trajectories.setdefault(trajectory.group, []).append(trajectory)
+            steps[trajectory.group] = header["step"]
+    for id, members in trajectories.items():
+        yield IndexEvent(id, members[0].task, members[0].seed, "used", steps[id], tuple(members))

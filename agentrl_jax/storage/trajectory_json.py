@@ -1,0 +1,170 @@
+"""A trajectory as JSON data and back, for the trajectory log and for checkpoints."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message
+from agentrl_jax.storage.jsonl import dumps, from_json_data, parse_float
+from agentrl_jax.trajectories import Call, Sampling, Trajectory, Turn
+
+# JSON key -> field of `Trajectory`
+_SCALAR_FIELDS = {
+    "task": "task",
+    "group": "group",
+    "sample": "sample",
+    "seat": "agent_index",
+    "seed": "seed",
+    "agent": "agent",
+    "success": "success",
+    "stop_reason": "stop_reason",
+    "error": "error",
+    "parent": "parent",
+    "branch_turn": "branch_turn",
+}
+# What `trajectory_from_json` raises where the data are no trajectory.
+DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+
+def encode(trajectory: Trajectory) -> dict[str, Any]:
+    """A trajectory as plain JSON data, for a checkpoint's host state.
+
+    Raises:
+        UserError: an `info` holds what JSON cannot.
+    """
+    return json.loads(dumps(trajectory_to_json(trajectory), trajectory.task))
+
+
+def decode(data: Mapping[str, Any]) -> Trajectory:
+    """The inverse of `encode`; UserError where the data are no trajectory."""
+    try:
+        return trajectory_from_json(data)
+    except DAMAGED as error:
+        raise UserError(
+            f"not a trajectory ({type(error).__name__}: {error}): "
+            "the checkpoint is damaged or of another version"
+        ) from error
+
+
+def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
+    """The data of a trajectory as `jsonl.dumps` takes them: arrays are not yet lists."""
+    call_ids: list[int] = []  # id() of each call so far
+    return {
+        **{key: getattr(trajectory, field) for key, field in _SCALAR_FIELDS.items()},
+        "return": trajectory.total_reward,
+        "opening": [message.to_dict() for message in trajectory.opening],
+        "turns": [_turn_to_json(turn, call_ids) for turn in trajectory.turns],
+    }
+
+
+def _turn_to_json(turn: Turn, call_ids: list[int]) -> dict[str, Any]:
+    return {
+        "action": turn.action.to_dict(),
+        "observation": [message.to_dict() for message in turn.observation],
+        "reward": turn.reward,
+        "rewards": turn.rewards,
+        "terminated": turn.terminated,
+        "truncated": turn.truncated,
+        "info": turn.info,
+        **({"notes": [note.to_dict() for note in turn.notes]} if turn.notes else {}),
+        "calls": [_call_to_json(call, call_ids) for call in turn.calls],
+    }
+
+
+def _call_to_json(call: Call, call_ids: list[int]) -> dict[str, Any]:
+    parent = call_ids.index(id(call.parent)) if id(call.parent) in call_ids else None
+    call_ids.append(id(call))
+    if parent is not None and call.parent is not None and call.extends(call.parent):
+        prompt = {"parent": parent, "added": call.prompt[len(call.parent.ids) :]}
+    else:
+        prompt = {"parent": parent, "prompt": call.prompt}
+    return {
+        **prompt,
+        "action": call.action,
+        "sampler_logp": _nine_digits(call.sampler_logp),
+        "version": call.version,
+        "entropy": None if call.entropy is None else _nine_digits(call.entropy),
+        "alternatives": call.alternatives,
+        "alternative_logp": None
+        if call.alternative_logp is None
+        else [_nine_digits(row) for row in call.alternative_logp],
+        "sampling": vars(call.sampling),
+        "finish_reason": call.finish_reason,
+        "source": call.source,
+        "key": call.key,
+        "image_spans": call.image_spans,
+    }
+
+
+def _nine_digits(x: np.ndarray) -> list[float]:
+    """Nine significant digits: the shortest decimals that identify a float32 uniquely."""
+    return [float(f"{value:.9g}") for value in x.tolist()]
+
+
+def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
+    """`decode`, with the exceptions of `DAMAGED` where the data are no trajectory."""
+    calls: list[Call] = []
+    turns = tuple(_turn_from_json(turn, calls) for turn in data["turns"])
+    scalars = {field: data[key] for key, field in _SCALAR_FIELDS.items()}
+    return Trajectory(_messages_from_json(data["opening"]), turns, **scalars)
+
+
+def _turn_from_json(data: Mapping[str, Any], calls: list[Call]) -> Turn:
+    first = len(calls)
+    for call in data["calls"]:
+        calls.append(_call_from_json(call, calls))
+    return Turn(
+        calls=tuple(calls[first:]),
+        action=Message.from_dict(data["action"]),
+        observation=_messages_from_json(data["observation"]),
+        reward=parse_float(data["reward"]),
+        rewards=from_json_data(data["rewards"]),
+        terminated=data["terminated"],
+        truncated=data["truncated"],
+        info=from_json_data(data["info"]),
+        notes=_messages_from_json(data.get("notes", ())),
+    )
+
+
+def _call_from_json(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
+    parent = None if data["parent"] is None else calls[data["parent"]]
+    prompt = np.asarray(data["added" if "added" in data else "prompt"], np.int32)
+    if parent is not None and "added" in data:
+        prompt = np.concatenate([parent.ids, prompt])
+    return Call(
+        prompt=prompt,
+        action=np.asarray(data["action"], np.int32),
+        sampler_logp=_parse_floats(data["sampler_logp"]),
+        version=np.asarray(data["version"], np.int32),
+        sampling=_sampling_from_json(data["sampling"]),
+        finish_reason=data["finish_reason"],
+        source=data["source"],
+        key=tuple(data["key"]),
+        entropy=None if data["entropy"] is None else _parse_floats(data["entropy"]),
+        alternatives=None
+        if data["alternatives"] is None
+        else np.asarray(data["alternatives"], np.int32),
+        alternative_logp=None
+        if data["alternative_logp"] is None
+        else np.stack([_parse_floats(row) for row in data["alternative_logp"]]),
+        image_spans=tuple((start, end) for start, end in data["image_spans"]),
+        parent=parent,
+    )
+
+
+def _sampling_from_json(data: Mapping[str, Any]) -> Sampling:
+    lists: dict[str, Any] = {
+        name: tuple(data[name]) for name in ("stop_ids", "stop_strings", "forced")
+    }
+    return Sampling(**{**data, **lists})
+
+
+def _parse_floats(values: Sequence[Any]) -> np.ndarray:
+    return np.asarray([parse_float(value) for value in values], np.float32)
+
+
+def _messages_from_json(data: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    return tuple(map(Message.from_dict, data))

@@ -1,0 +1,1 @@
+"""The experiment config, sources of experience, the training loop and evaluation."""

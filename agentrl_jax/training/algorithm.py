@@ -1,0 +1,52 @@
+"""`Algorithm`: how experience changes the weights."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from jax.sharding import Mesh
+from jaxtyping import Array
+
+from agentrl_jax.learner.train_state import TrainState
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.trajectories import Group
+
+
+class Algorithm:
+    """A host object around jitted, donated updates; its host state is part of every checkpoint."""
+
+    def init(self, key: Array, params: Params) -> TrainState:
+        """The first state; copies `params`."""
+        raise NotImplementedError
+
+    def begin_phase(self, state: TrainState, runtime: Runtime) -> None:
+        """Called before the first rollouts of a phase, at its start and after each resumption."""
+
+    def step(
+        self, state: TrainState, experience: Sequence[Group], runtime: Runtime
+    ) -> tuple[TrainState, dict[str, Any]]:
+        """One training step.
+
+        Args:
+            state: is donated.
+            experience: this process's groups.
+            runtime: to sample, score and publish weights in the middle of a step.
+
+        Returns:
+            The next state, and metrics, which may still be on the device.
+        """
+        raise NotImplementedError
+
+    def host_state(self) -> Any:
+        """Plain JSON data for a checkpoint: histories, populations, replay buffers."""
+        return None
+
+    def load_host_state(self, state: Any) -> None:
+        """Restore what `host_state` returned."""
+
+
+@runtime_checkable
+class AlgorithmConfig(Protocol):
+    """A dataclass of settings that builds its algorithm."""
+
+    def build(self, policy: Policy, mesh: Mesh, steps: int) -> Algorithm: ...

@@ -1,0 +1,170 @@
+"""Builds the parts that an experiment names, and loads those that a run folder holds."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from transformers import AutoTokenizer
+
+from agentrl_jax.distributed.auto_mesh import memory_need, resolve_mesh_config
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.distributed.sharding import first_devices_per_process, make_mesh, slice_ids
+from agentrl_jax.engine import Engine
+from agentrl_jax.errors import UserError
+from agentrl_jax.learner.checkpoint import load_params
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.storage import config_json
+from agentrl_jax.training.config import EnvironmentConfig, Experiment
+from agentrl_jax.trajectories import Sampling
+from agentrl_jax.workers.latency import WithLatency
+from agentrl_jax.workers.pool import InlinePool, WorkerPool
+from agentrl_jax.workers.process_pool import ProcessPool
+from agentrl_jax.workers.ray_pool import RayPool
+from agentrl_jax.workers.thread_pool import ThreadPool
+
+MIN_MEMORY_MB = 256
+
+
+def make_workers(environment: EnvironmentConfig) -> WorkerPool:
+    """The pool that the config describes, not started yet.
+
+    Raises:
+        UserError: the fields of the config do not go together.
+    """
+    _check_worker_fields(environment)
+    max_reply_bytes, memory_bytes = environment.reply_mb * 2**20, environment.memory_mb * 2**20
+    count, interpreter = environment.workers, environment.interpreter
+    if environment.cluster.actors:
+        pool: WorkerPool = RayPool(
+            environment.cluster, count, interpreter, memory_bytes, max_reply_bytes
+        )
+    elif environment.threads:
+        pool = ThreadPool(count, max_reply_bytes)
+    elif count:
+        pool = ProcessPool(count, interpreter, memory_bytes, max_reply_bytes)
+    else:
+        pool = InlinePool(max_reply_bytes)
+    return WithLatency(pool, environment.delay) if environment.delay.seconds else pool
+
+
+def _check_worker_fields(environment: EnvironmentConfig) -> None:
+    e, prefix = environment, "config.environment"
+    in_processes = e.workers and not e.threads
+    if e.workers < 0 or e.reply_mb < 1 or e.retries < 0:
+        raise UserError(f"{prefix}.workers and retries must be at least 0, and reply_mb at least 1")
+    if e.memory_mb and e.memory_mb < MIN_MEMORY_MB:
+        raise UserError(
+            f"{prefix}.memory_mb must be 0 (unlimited) or at least {MIN_MEMORY_MB}, "
+            "so that a worker can start"
+        )
+    if e.threads and not e.workers:
+        raise UserError(
+            f"{prefix}.threads needs {prefix}.workers, the number of threads, to be at least 1"
+        )
+    if not in_processes and (e.interpreter or e.memory_mb):
+        raise UserError(
+            f"{prefix}.interpreter and memory_mb are for worker processes: "
+            "set workers to at least 1 and threads to False"
+        )
+    if e.cluster.actors and not in_processes:
+        raise UserError(
+            f"{prefix}.cluster is for worker processes: "
+            "set workers to at least 1 and threads to False"
+        )
+
+
+def make_runtime(
+    environment: EnvironmentConfig,
+    engines: Mapping[str, Engine] | None = None,
+    agents: Mapping[str, Agent] | None = None,
+    log: Callable[[str], None] | None = None,
+    process_group: ProcessGroup | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> Runtime:
+    """A runtime with the workers, retries and timeouts of the config; the rest as `Runtime`."""
+    return Runtime(
+        engines or {},
+        agents or {},
+        make_workers(environment),
+        environment.retries,
+        environment.timeouts,
+        log,
+        process_group,
+        loop,
+    )
+
+
+def make_agent(experiment: Experiment, tokenizer: Any, context: Any) -> Agent:
+    """The policy's agent.
+
+    Args:
+        experiment: its `agent` describes the agent.
+        tokenizer: of the policy.
+        context: the environment's context manager, used where the config has none.
+    """
+    config = experiment.agent
+    try:
+        sampling = Sampling(
+            config.budget, config.temperature, config.top_k, config.top_p, config.min_p
+        )
+    except ValueError as error:
+        raise UserError(f"config.agent: {error}") from error
+    renderer = config.renderer(tokenizer)
+    return Agent("policy", renderer, config.context or context, sampling, limits=config.limits)
+
+
+def make_learner_mesh(experiment: Experiment, policy: Policy) -> Mesh:
+    """The learner's mesh: of the sizes in the config, or chosen by the policy's memory need."""
+    config, engine = experiment.mesh, experiment.engine
+    if not config.memory_gb:
+        return make_mesh(config)
+    devices = jax.devices()
+    if config.devices_per_process:
+        devices = first_devices_per_process(config.devices_per_process, devices)
+    engine_is_apart = 0 < config.devices_per_process <= engine.first_device
+    engine_shards = max(engine.mesh.expert, 1) * max(engine.mesh.tensor, 1)
+    need = memory_need(policy, 0 if engine_is_apart else engine_shards)
+    return make_mesh(resolve_mesh_config(config, need, len(devices), len(slice_ids(devices))))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder; UserError where there is none."""
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{folder} holds no tokenizer: is this the folder of a run that has started?"
+        ) from error
+
+
+def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, Any, Any, Params]:
+    """The experiment, tokenizer, policy and newest parameters of a run folder.
+
+    Args:
+        run_dir: of a run that has a checkpoint.
+        phase: whose checkpoint; None: the last that has one.
+
+    Raises:
+        UserError: the folder is no run folder, has another format version, or lacks a part.
+    """
+    experiment = config_json.load_config(run_dir)
+    tokenizer = load_tokenizer(run_dir / "tokenizer")
+    policy = experiment.policy.build(len(tokenizer))
+    name = trained_phase(experiment, run_dir, phase)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / name, shapes)
+
+
+def trained_phase(experiment: Experiment, run_dir: Path, phase: str | None = None) -> str:
+    """The named phase, or the last that has a checkpoint; UserError where there is none."""
+    trained = [name for name in experiment.phases if (run_dir / "checkpoints" / name).is_dir()]
+    if phase is not None and phase not in experiment.phases:
+        raise UserError(f"{run_dir} has no phase {phase!r}, only {', '.join(experiment.phases)}")
+    if not trained:
+        raise UserError(f"there is no checkpoint in {run_dir}: train first")
+    return phase or trained[-1]

@@ -1,0 +1,199 @@
+"""`Experiment`: the complete description of a run as one plain dataclass."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from jax.sharding import Mesh
+
+from agentrl_jax.context import ContextManager
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.distributed.sharding import MeshConfig
+from agentrl_jax.inference.engine_config import EngineConfig
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.renderer import Renderer, TextRenderer
+from agentrl_jax.rollout.agent import Agent, Limits
+from agentrl_jax.rollout.runtime import Runtime, Strategy
+from agentrl_jax.rollout.virtual_clock import VirtualClock
+from agentrl_jax.timeouts import Timeouts
+from agentrl_jax.training.algorithm import AlgorithmConfig
+from agentrl_jax.trajectories import Group
+from agentrl_jax.workers.latency import EnvLatency
+from agentrl_jax.workers.pool import Task
+from agentrl_jax.workers.ray_pool import ClusterConfig
+
+
+@runtime_checkable
+class PolicyConfig(Protocol):
+    """A dataclass that describes a model."""
+
+    def build(self, vocab_size: int) -> Policy: ...
+
+    def initial_params(self, policy: Any, key: Any, mesh: Any) -> Params:
+        """The initial parameters of the policy, on the mesh: random, or a checkpoint's."""
+        ...
+
+
+@dataclass
+class EnvironmentConfig:
+    """The environment and the workers that run it."""
+
+    # A Gymnasium id, with the module that registers it.
+    name: str = "agentrl_jax.envs:agentrl/Wordle-v0"
+    options: dict[str, Any] = field(default_factory=dict)  # of its constructor
+    workers: int = 1  # processes (per node of a cluster) or threads; 0: inline, in this process
+    # Workers are threads of this process, for environments that mostly wait for I/O; each runs one
+    # call at a time.
+    threads: bool = False
+    # Python of the worker processes, with this package but not necessarily JAX; empty: this one.
+    interpreter: str = ""
+    memory_mb: int = 0  # address space of a worker process; 0: unlimited
+    reply_mb: int = 64  # maximal size of an environment's reply
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)  # Ray nodes; off unless set
+    delay: EnvLatency = field(default_factory=EnvLatency)  # added to each reply, for experiments
+    retries: int = 2  # fresh environment instances for an episode whose environment failed
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    def task(self, seed: int, group: int = 0) -> Task:
+        """The task of the environment instance with this seed."""
+        return Task(self.name, seed, self.options, group=group)
+
+
+@dataclass
+class AgentConfig:
+    """How the policy acts: its prompts and its sampling."""
+
+    renderer: Callable[[Any], Renderer] = TextRenderer
+    context: ContextManager | None = None  # None: the environment's default
+    budget: int = 64  # tokens per call
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    limits: Limits = field(default_factory=Limits)  # of an episode; off unless set
+
+
+@dataclass
+class DemonstrationConfig:
+    """Episodes of a scripted policy, or a file of them."""
+
+    player: str = "mixture"  # a scripted policy of the environment
+    episodes: int = 10_000
+    # An ArrayRecord file, or a dataset folder (docs/datasets.md); empty: a file is written into the
+    # run folder.
+    path: str = ""
+
+
+class ExperienceIterator:
+    """The groups of a phase, step by step.
+
+    Each process of a run has an iterator of its own; the states of all are equal at all times.
+    """
+
+    def next(self, step: int) -> list[Group]:
+        """This process's groups of the step."""
+        raise NotImplementedError
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last step."""
+        return {}
+
+    def state(self) -> Any:
+        """Plain JSON data for a checkpoint."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Restore what `state` returned."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A dataclass that describes where a phase's experience comes from."""
+
+    on_policy: bool  # the engine must hold the newest weights before each step
+
+    def open(self, run: "RunContext") -> ExperienceIterator: ...
+
+
+@dataclass
+class Phase:
+    """A number of steps of an algorithm on a source."""
+
+    label: str  # the name of the trained policy in tables
+    source: Source
+    algorithm: AlgorithmConfig
+    steps: int = 100
+    checkpoint_every: int = 50
+    # Steps between publications of the weights to the engine; above 1 it samples with older ones.
+    publish_every: int = 1
+    # How the trained policy plays in its evaluation; None: with the best strategy that its rollouts
+    # learned, or else independent episodes.
+    evaluation_strategy: Strategy | None = None
+
+
+@dataclass
+class EvaluationConfig:
+    """The environment seeds, the same for every player: `seed`, `seed` + 1, ..."""
+
+    episodes: int = 512
+    seed: int = 1_000_000_000
+    players: tuple[str, ...] = ("random", "mixture", "expert")  # scripted policies
+    temperature: float = 1.0
+
+
+@dataclass
+class Experiment:
+    """Demonstrations -> supervised fine-tuning -> reinforcement learning -> evaluation.
+
+    A part that is None is skipped.
+    """
+
+    name: str
+    policy: PolicyConfig
+    tokenizer: Callable[[Sequence[str]], Any]  # from the texts of the demonstrations
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    demonstrations: DemonstrationConfig | None = field(default_factory=DemonstrationConfig)
+    sft: Phase | None = None
+    rl: Phase | None = None
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    seed: int = 0
+    record_groups: int = 2  # groups of each step that are written to trajectories.jsonl
+    # Time is simulated instead of measured, so that an asynchronous run is reproducible.
+    clock: VirtualClock | None = None
+
+    @property
+    def phases(self) -> dict[str, Phase]:
+        """The phases that are not None, in order."""
+        return {
+            name: phase for name, phase in (("sft", self.sft), ("rl", self.rl)) if phase is not None
+        }
+
+    @property
+    def default_run_dir(self) -> Path:
+        return Path("runs") / self.name
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a source, and the pieces of its strategy, may use of the run that opens it."""
+
+    experiment: Experiment
+    run_dir: Path
+    runtime: Runtime
+    agent: Agent  # the policy's
+    policy: Policy
+    params: Params  # the policy's initial parameters
+    tokenizer: Any
+    mesh: Mesh  # the learner's
+    demonstrations: Path | None  # a file or a dataset folder
+    warn: Callable[[str], None]  # reports a failure in this process
+    exit_stack: contextlib.ExitStack  # closed with the run
+
+    @property
+    def process_group(self) -> ProcessGroup:
+        return self.runtime.process_group

@@ -1,0 +1,210 @@
+"""Demonstrations from a file or a dataset folder, read through grain and resumable at the exact
+record.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.errors import UserError
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
+from agentrl_jax.storage.dataset_folder import (
+    INDEX_DTYPE,
+    MANIFEST_FILE,
+    dataset_index,
+    index_entry_of,
+    read_complete_manifest,
+)
+from agentrl_jax.storage.demonstration_file import decode
+from agentrl_jax.training.config import ExperienceIterator
+from agentrl_jax.trajectories import Group, Trajectory
+
+EPOCHS = 2**31  # practically endless: grain cannot batch an endless dataset by 1
+
+
+def open_source(path: Path) -> grain.sources.RandomAccessDataSource[bytes]:
+    """A file, or the shards of a dataset folder, as a grain data source.
+
+    Raises:
+        UserError: it is missing, empty, damaged or of another format version.
+    """
+    if not path.is_dir():
+        return _open_files([path])
+    if not (path / MANIFEST_FILE).exists():
+        raise UserError(f"there is no demonstration file {path}: it is a folder without a manifest")
+    manifest = read_complete_manifest(path)
+    source = _open_files([manifest.shard_path(path, shard) for shard in range(manifest.shards)])
+    if len(source) != manifest.records:
+        raise UserError(
+            f"the dataset {path} holds {len(source)} records, not {manifest.records}: "
+            "delete it and write it again"
+        )
+    return source
+
+
+def _open_files(paths: Sequence[Path]) -> grain.sources.RandomAccessDataSource[bytes]:
+    for path in paths:
+        if not path.is_file():
+            raise UserError(
+                f"there is no demonstration file {path}: "
+                "check the path, or leave it empty to have one written"
+            )
+        if path.stat().st_size == 0:
+            raise UserError(f"the demonstration file {path} is empty: delete it and write it again")
+    try:
+        source: Any = grain.sources.ArrayRecordDataSource(list(map(str, paths)))
+        count = len(source)
+    except Exception as error:
+        if len(paths) > 1:  # name the damaged one
+            for path in paths:
+                _open_files([path])
+        raise UserError(
+            f"the demonstration file {paths[0]} is corrupt or no ArrayRecord file: write it again"
+        ) from error
+    if count == 0:
+        raise UserError(f"the demonstration file {paths[0]} holds no record: write it again")
+    return source
+
+
+def read(path: Path, limit: int | None = None) -> list[Trajectory]:
+    """The demonstrations of a file, or its first `limit`."""
+    source = open_source(path)
+    return [read_demonstration(source, i) for i in range(min(len(source), limit or len(source)))]
+
+
+def read_demonstration(
+    source: grain.sources.RandomAccessDataSource[bytes], index: int
+) -> Trajectory:
+    """The record at an index; UserError where its bytes are damaged."""
+    try:
+        record = source[index]
+    except RuntimeError as error:  # the record's checksum is wrong
+        reason = str(error).partition(";")[0]
+        raise UserError(
+            f"the demonstration {index} is damaged ({reason:.100}): write its file again"
+        ) from error
+    return decode(record)
+
+
+def record_fields(path: Path) -> np.ndarray:
+    """Return, turns and success of each record, [records] of `INDEX_DTYPE`.
+
+    A dataset has them in its index; of a file, all records are decoded.
+    """
+    if path.is_dir():
+        return dataset_index(path)
+    return np.array(list(map(index_entry_of, read(path))), INDEX_DTYPE)
+
+
+def select_records(fields: np.ndarray, top_fraction: float, successful_only: bool) -> np.ndarray:
+    """The indices of the records that filtered behavior cloning uses, ascending.
+
+    Args:
+        fields: of `record_fields`, [records].
+        top_fraction: of the candidates, those with the highest returns; ties go to the earlier.
+        successful_only: whether only successful episodes are candidates.
+    """
+    if not 0 < top_fraction <= 1:
+        raise UserError(
+            f"top_fraction of the demonstrations is above 0 and at most 1, not {top_fraction}"
+        )
+    indices = np.flatnonzero(fields["success"] == 1) if successful_only else np.arange(len(fields))
+    order = indices[np.argsort(-fields["return"][indices], kind="stable")]
+    return np.sort(order[: max(1, round(top_fraction * len(order)))])
+
+
+class DemonstrationIterator(ExperienceIterator):
+    """Endless shuffled batches of demonstrations with their calls, one group per demonstration.
+
+    Each process reads only its own records of a batch. The state is the same in all processes and
+    for any number of them, so a run can be resumed by another number of processes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        agent: Agent,
+        batch: int,
+        seed: int,
+        process_group: ProcessGroup | None = None,
+        top_fraction: float = 1.0,
+        successful_only: bool = False,
+    ) -> None:
+        """Open the demonstrations.
+
+        Args:
+            path: a file or a dataset folder.
+            agent: whose renderer and context make the calls.
+            batch: demonstrations per step, over all processes.
+            seed: of the shuffle.
+            process_group: of the run; None: this process alone.
+            top_fraction: see `select_records`.
+            successful_only: see `select_records`.
+        """
+        records = open_source(path)
+        indices: Sequence[int] = range(len(records))
+        if top_fraction != 1 or successful_only:
+            selected = select_records(record_fields(path), top_fraction, successful_only)
+            indices = selected.tolist()
+        if len(indices) < batch:
+            raise UserError(
+                f"the demonstration file {path} holds {len(indices)} records, "
+                f"fewer than one batch of {batch}"
+            )
+
+        def load_group(index: int) -> Group:
+            trajectory = add_demonstration_calls(read_demonstration(records, index), agent)
+            check_budget(trajectory, agent)
+            return Group(trajectory.task, (trajectory,))
+
+        def load_local_groups(indices: Sequence[int]) -> list[Group]:
+            return list(map(load_group, (process_group or ProcessGroup()).local_items(indices)))
+
+        data = (
+            grain.MapDataset.source(indices)
+            .seed(seed)
+            .shuffle()
+            .repeat(EPOCHS)
+            .batch(batch, batch_fn=list)
+            .map(load_local_groups)
+        )
+        self._iterator = iter(
+            data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2))
+        )
+
+    def next(self, step: int) -> list[Group]:
+        return next(self._iterator)
+
+    def state(self) -> Any:
+        return self._iterator.get_state()
+
+    def load(self, state: Any) -> None:
+        self._iterator.set_state(state)
+
+
+def check_budget(trajectory: Trajectory, agent: Agent) -> None:
+    """Raises UserError where an action is longer than the agent can sample."""
+    for turn in trajectory.turns:
+        length, budget = len(turn.calls[-1].action), agent.sampling.budget
+        if length > budget:
+            raise UserError(
+                f"the demonstrated action {turn.action.text!r} takes {length} tokens, "
+                f"an agent's budget is {budget}: raise agent.budget"
+            )
+
+
+def total_rewards(trajectories: Sequence[Trajectory]) -> np.ndarray:
+    """The return of each trajectory, float64 [n]."""
+    return np.asarray([t.total_reward for t in trajectories], np.float64)
+
+
+def message_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
+    """The texts of all messages, each with a line feed at its end, as a renderer writes them."""
+    for trajectory in trajectories:
+        for message in trajectory.messages:
+            yield message.text if message.text.endswith("\n") else message.text + "\n"

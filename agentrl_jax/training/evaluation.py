@@ -1,0 +1,94 @@
+"""Evaluation: the same environment seeds for every player."""
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl_jax.learner.checkpoint import load_host_state
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rollout.runtime import Runtime, Strategy
+from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes, find_pieces
+from agentrl_jax.training.config import EnvironmentConfig, Experiment
+from agentrl_jax.training.sources import MixedSource, RolloutIterator, Rollouts
+from agentrl_jax.trajectories import Trajectory
+
+
+def play_all(
+    runtime: Runtime,
+    environment: EnvironmentConfig,
+    episodes: int,
+    seed: int,
+    player: str | None = None,
+    temperature: float = 1.0,
+    policy_strategy: Strategy | None = None,
+) -> list[Trajectory]:
+    """The trajectories of one player, this process's part of them.
+
+    Args:
+        runtime: with the agent "policy", unless a player is named.
+        environment: whose instances are played.
+        episodes: one for each environment seed `seed`, `seed` + 1, ...
+        seed: the first one.
+        player: a scripted policy of the environment; None: the policy.
+        temperature: of the policy's sampling.
+        policy_strategy: how the policy plays; None: independent episodes.
+    """
+    tasks = [environment.task(seed + i, group=i) for i in range(episodes)]
+    strategy: Strategy
+    if player is None:
+        strategy = policy_strategy or IndependentEpisodes(1)
+        agent = runtime.agents["policy"]
+        sampling = dataclasses.replace(agent.sampling, temperature=temperature)
+        runtime = runtime.with_agents({"policy": dataclasses.replace(agent, sampling=sampling)})
+    else:
+        strategy = ScriptedEpisodes(player)
+    return flatten([group.trajectories for group in runtime.collect(strategy, tasks, (seed, 0))])
+
+
+def evaluation_strategy(
+    experiment: Experiment,
+    run_dir: Path,
+    name: str,
+    runtime: Runtime,
+    policy: Policy,
+    params: Params,
+) -> Strategy | None:
+    """How the policy that a phase trained plays in its evaluation; None: independent episodes.
+
+    Args:
+        experiment: the config of the run.
+        run_dir: where the phase's checkpoint is.
+        name: of the phase.
+        runtime: is not used before the strategy plays.
+        policy: the model.
+        params: the parameters that are evaluated.
+
+    Raises:
+        UserError: the checkpoint is missing.
+    """
+    phase = experiment.phases[name]
+    strategy, source = copy.deepcopy(phase.evaluation_strategy), phase.source
+    rollouts = source.rollouts if isinstance(source, MixedSource) else source
+    if (
+        strategy is None
+        and isinstance(rollouts, Rollouts)
+        and best_strategy(rollouts.strategy) is not None
+    ):
+        state = load_host_state(run_dir / "checkpoints" / name)["feed"]
+        iterator = RolloutIterator(rollouts, runtime, experiment)
+        iterator.load(state if rollouts is source else state["rollouts"])
+        strategy = best_strategy(iterator.strategy)
+    for piece in find_pieces(strategy):
+        piece.set_policy(policy, params, experiment.engine)
+    return strategy
+
+
+def best_strategy(strategy: Strategy) -> Strategy | None:
+    """The best way to play that the outermost piece of a strategy has learned, or None."""
+    best_strategies = (piece.best_strategy() for piece in find_pieces(strategy))
+    return next((best for best in best_strategies if best is not None), None)
+
+
+def flatten(parts: Sequence[Sequence[Trajectory]]) -> list[Trajectory]:
+    return [trajectory for part in parts for trajectory in part]

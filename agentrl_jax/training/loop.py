@@ -1,0 +1,297 @@
+"""The training loop: collect, update, publish, report; and evaluation and the report after it."""
+
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from agentrl_jax.compiler.compile_count import compile_count
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.learner.checkpoint import PhaseCheckpointer
+from agentrl_jax.learner.learner import fetch_metrics
+from agentrl_jax.policy import Params
+from agentrl_jax.reporting import plots
+from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
+from agentrl_jax.storage.config_json import CONFIG_FILE
+from agentrl_jax.storage.files import write_json
+from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
+from agentrl_jax.training.run import Run
+from agentrl_jax.trajectories import Group, Trajectory
+
+REPORTED_PACKAGES = (
+    "jax",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "transformers",
+    "grain",
+    "gymnasium",
+    "numpy",
+)
+
+
+class StopSignal:
+    """Turns the first Ctrl-C, or the SIGTERM before a preemption, into a request to stop after the
+    current step; a second one interrupts at once.
+    """
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __enter__(self) -> "StopSignal":
+        self._previous_handlers = {
+            signum: signal.signal(signum, self._handle_signal)
+            for signum in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for signum, handler in self._previous_handlers.items():
+            # None: a handler that was not installed from Python (JAX's) cannot be restored.
+            signal.signal(signum, handler or signal.SIG_DFL)
+
+    def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self.is_set:
+            raise KeyboardInterrupt
+        self.is_set = True
+
+
+def train(
+    experiment: Experiment,
+    run_dir: Path,
+    fresh: bool = False,
+    quiet: bool = False,
+    process_group: ProcessGroup | None = None,
+) -> list[EvaluationSummary]:
+    """Run every phase of the experiment, or what is left of it, and evaluate.
+
+    All processes of a run call this together.
+
+    Args:
+        experiment: what to run.
+        run_dir: is created, or must be of the same experiment.
+        fresh: delete the run folder first.
+        quiet: print nothing.
+        process_group: of the run; None: this process alone.
+
+    Returns:
+        The rows of the evaluation table.
+
+    Raises:
+        Interrupted: after Ctrl-C or SIGTERM; the same call resumes the run.
+        UserError: the config is wrong, or the folder belongs to another config.
+    """
+    start, process_group = time.monotonic(), process_group or ProcessGroup()
+    if fresh:
+        with process_group.coordinator_first("a fresh start"):
+            if process_group.is_coordinator:
+                delete_run(run_dir)
+    with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group) as run:
+        seconds = {"setup": time.monotonic() - start}
+        params = run.params
+        for name, phase in experiment.phases.items():
+            params, seconds[name] = run_phase(run, name, phase, params, stop)
+            start = time.monotonic()
+            run.evaluate_phase(name, params)
+            seconds[f"evaluate {phase.label}"] = time.monotonic() - start
+        start = time.monotonic()
+        for player in experiment.evaluation.players:
+            run.evaluate(player, player)
+        seconds["evaluate players"] = time.monotonic() - start
+        return finalize(run, seconds)
+
+
+def run_phase(
+    run: Run, name: str, phase: Phase, params: Params, stop: StopSignal
+) -> tuple[Params, float]:
+    """Train one phase to its end, from its newest checkpoint if there is one.
+
+    Returns:
+        The trained parameters, and the seconds of all its steps, before and after resumptions.
+    """
+    if phase.publish_every < 1 or phase.checkpoint_every % phase.publish_every:
+        raise UserError(
+            f"{name}: weights are published every {phase.publish_every} steps: "
+            "checkpoint_every must be a multiple of that"
+        )
+    algorithm = phase.algorithm.build(run.policy, run.mesh, phase.steps)
+    state = algorithm.init(jax.random.key(run.experiment.seed), params)
+    checkpointer = PhaseCheckpointer(run.run_dir / "checkpoints" / name)
+    first_step, host = checkpointer.latest_step or 0, {"seconds": 0.0}
+    if first_step:
+        state, host = checkpointer.restore(state)
+        algorithm.load_host_state(host["algorithm"])
+    algorithm.begin_phase(state, run.runtime)
+    seconds, on_policy = host["seconds"], phase.source.on_policy
+    if first_step == phase.steps:
+        run.runtime.publish(state.params, first_step)
+        checkpointer.close()
+        return state.params, seconds
+    iterator = phase.source.open(run.context)
+    if first_step:
+        iterator.load(host["feed"])
+    run.runtime.publish(state.params, first_step)
+    with run.process_group.coordinator_first("what was recorded before"):
+        run.reporter.rewind(list(run.experiment.phases), name, first_step)
+        run.delete_evaluation(phase.label)
+    run.reporter.begin(name, phase.steps, first_step)
+    pending: tuple[int, dict[str, Any], float] | None = None
+    for step in range(first_step, phase.steps):
+        start, compilations = time.monotonic(), compile_count()
+        failures_before = run.runtime.failures.metrics()
+        groups = iterator.next(step)
+        collected = time.monotonic()
+        state, metrics = algorithm.step(state, groups, run.runtime)
+        if on_policy and (step + 1) % phase.publish_every == 0:
+            run.runtime.publish(state.params, step + 1)
+        report(run, name, pending)  # of the step before, while this one is on the device
+        sampled = groups if on_policy else []
+        step_metrics, stopping = gather_step(
+            run, f"step {step} of {name}", sampled, failures_before, stop.is_set
+        )
+        if on_policy:
+            metrics |= step_metrics
+            recorded = len(run.process_group.local_items(range(run.experiment.record_groups)))
+            run.reporter.trajectories(name, step, groups[:recorded])
+        metrics |= iterator.metrics()
+        metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
+        metrics["time/compilations"] = compile_count() - compilations
+        pending = step, metrics, time.monotonic() - start
+        seconds += pending[2]
+        if stopping or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
+            report(run, name, pending)
+            pending = None
+            host_state = {"feed": iterator.state(), "algorithm": algorithm.host_state()}
+            checkpointer.save(step + 1, state, {**host_state, "seconds": seconds})
+        if stopping:
+            run.reporter.log(
+                f"stopped after step {step + 1} of {phase.steps} of {name}; "
+                "the same command goes on from here"
+            )
+            raise Interrupted
+    run.runtime.publish(state.params, phase.steps)
+    run.reporter.end(name)
+    checkpointer.close()
+    return state.params, seconds
+
+
+def gather_step(
+    run: Run,
+    label: str,
+    groups: Sequence[Group],
+    failures_before: dict[str, float],
+    stop_requested: bool,
+) -> tuple[dict[str, float], bool]:
+    """The metrics of the rollouts of all processes, and whether a process was asked to stop."""
+    failures = {
+        name: count - failures_before.get(name, 0.0)
+        for name, count in run.runtime.failures.metrics().items()
+    }
+    local = {"stop": stop_requested, "groups": episode_stats(groups), "failures": failures}
+    processes = run.process_group.all_gather(label, local)
+    group_stats = run.process_group.interleave([process["groups"] for process in processes])
+    metrics = rollout_metrics(group_stats)
+    metrics |= sum_counts([process["failures"] for process in processes])
+    return metrics, any(process["stop"] for process in processes)
+
+
+def sum_counts(counts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The sum of each name over dicts that may lack it."""
+    names = dict.fromkeys(name for process_counts in counts for name in process_counts)
+    return {name: sum(process_counts.get(name, 0.0) for process_counts in counts) for name in names}
+
+
+def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | None) -> None:
+    """Fetch a step's metrics from the device and write them; `pending`: step, metrics, seconds."""
+    if pending is None:
+        return
+    step, metrics, seconds = pending
+    for key, prefix in (("device", ""), ("critic", "critic/")):
+        updates = [fetch_metrics(m) for m in metrics.pop(key, [])]
+        for name in (name for name in (updates[0] if updates else {}) if name != "tokens"):
+            metrics[prefix + name] = float(np.mean([m[name] for m in updates if name in m]))
+    run.reporter.step(phase, step, metrics, seconds)
+
+
+def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
+    """Print the evaluation table, and write curves.png and summary.json.
+
+    Args:
+        run: all phases of which are trained and evaluated.
+        seconds: of each part of the run, for the summary.
+
+    Returns:
+        The rows of the table.
+    """
+    phases = [phase.label for phase in run.experiment.phases.values()]
+    players = run.experiment.evaluation.players
+    names = [*players[:-1], *phases, *players[-1:]]
+    trajectories = {name: run.evaluation_trajectories(name) for name in names}
+    demonstrations = run.experiment.demonstrations
+    displayed_names = (
+        {demonstrations.player: "data set"} if demonstrations and not demonstrations.path else {}
+    )
+    summaries = [
+        summarize(displayed_names.get(name, name), trajectories[name], run.env.score_anchors)
+        for name in names
+    ]
+    difference = None
+    if len(phases) == 2:
+        difference = paired_difference(trajectories[phases[1]], trajectories[phases[0]])
+    run.reporter.table(summaries, difference, (phases[-1], phases[0]) if difference else ("", ""))
+    failures = run.process_group.all_gather("environment failures", run.runtime.failures.to_dict())
+    if not run.process_group.is_coordinator:
+        return summaries
+    plots.draw(run.run_dir / "metrics.jsonl", run.run_dir / "curves.png", summaries)
+    content = {
+        "experiment": run.experiment.name,
+        "seed": run.experiment.seed,
+        "table": summaries,
+        "difference": difference,
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+        "packages": {name: version(name) for name in REPORTED_PACKAGES},
+        "environment_failures": failures[0] if run.process_group.count == 1 else failures,
+    }
+    write_json(run.run_dir / "summary.json", content)
+    run.reporter.log(
+        f"everything is in {run.run_dir}: "
+        "summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints"
+    )
+    return summaries
+
+
+def paired_difference(
+    after: Sequence[Trajectory], before: Sequence[Trajectory]
+) -> tuple[float, float]:
+    """The mean difference of the returns, paired by seed, and the half-width of its interval.
+
+    Seeds whose episode failed in one of the two evaluations are left out.
+    """
+    returns_after, returns_before = (
+        {t.seed: t.total_reward for t in trajectories} for trajectories in (after, before)
+    )
+    seeds = sorted(returns_before.keys() & returns_after.keys())
+    return difference_interval(
+        [returns_after[seed] for seed in seeds], [returns_before[seed] for seed in seeds]
+    )
+
+
+def delete_run(run_dir: Path) -> None:
+    """Delete a run folder; UserError where the folder is something else."""
+    if not run_dir.exists():
+        return
+    if any(run_dir.iterdir()) and not (run_dir / CONFIG_FILE).exists():
+        raise UserError(
+            f"{run_dir} is no run folder, so --fresh leaves it alone: "
+            "choose another with --run_dir=..."
+        )
+    shutil.rmtree(run_dir)

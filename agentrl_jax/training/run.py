@@ -1,0 +1,273 @@
+"""`Run`: the objects of an experiment, built in its run folder."""
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.environment import make
+from agentrl_jax.errors import UserError
+from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.policy import Params
+from agentrl_jax.reporting.reporter import Reporter, SilentReporter
+from agentrl_jax.rollout.runtime import Strategy
+from agentrl_jax.rollout.strategy import ScriptedEpisodes
+from agentrl_jax.storage import config_json, demonstration_file, jsonl, trajectory_log
+from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
+from agentrl_jax.training import demonstrations
+from agentrl_jax.training.builders import (
+    load_tokenizer,
+    make_agent,
+    make_learner_mesh,
+    make_runtime,
+    make_workers,
+)
+from agentrl_jax.training.config import Experiment, RunContext
+from agentrl_jax.training.evaluation import evaluation_strategy, flatten, play_all
+from agentrl_jax.trajectories import Trajectory
+
+MAX_TOKENIZER_DEMONSTRATIONS = 2000  # that a tokenizer is trained on
+
+
+class Run:
+    """Builds what an experiment names, in its run folder, and reuses what the folder holds already.
+
+    The processes of a run share the folder; the coordinator creates the files in it.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run_dir: Path,
+        quiet: bool = False,
+        process_group: ProcessGroup | None = None,
+    ) -> None:
+        """Check the config, and build everything up to the engine.
+
+        Args:
+            experiment: what to run.
+            run_dir: is created, or must be of the same experiment.
+            quiet: print nothing.
+            process_group: of the run; None: this process alone.
+
+        Raises:
+            UserError: the config is wrong, or the folder belongs to another config.
+        """
+        self.experiment, self.run_dir = experiment, run_dir
+        self.process_group = process_group or ProcessGroup()
+        # For its metadata and scripted policies; also fails early where the name is wrong.
+        self.env = make(experiment.environment.name, experiment.environment.options)
+        self._check_config()
+        self._bind_run_dir()
+        self.reporter = (
+            Reporter(run_dir, quiet)
+            if self.process_group.is_coordinator
+            else SilentReporter(run_dir, quiet, self.process_group.index)
+        )
+        self.exit_stack = contextlib.ExitStack()  # for what sources open
+        self.runtime = make_runtime(
+            experiment.environment,
+            log=self.reporter.warn,
+            process_group=self.process_group,
+            loop=experiment.clock.make_loop() if experiment.clock else None,
+        )
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_config(self) -> None:
+        """Raises UserError for all mistakes that can be found before anything is built."""
+        experiment = self.experiment
+        players = [("evaluation.players", player) for player in experiment.evaluation.players]
+        if experiment.demonstrations is not None and not experiment.demonstrations.path:
+            players.append(("demonstrations.player", experiment.demonstrations.player))
+        for field, player in players:
+            if player not in self.env.scripted_policies:
+                raise UserError(
+                    f"config.{field}: {type(self.env).__name__} has no scripted policy "
+                    f"{player!r}, only {', '.join(self.env.scripted_policies)}"
+                )
+        experiment.environment.timeouts.validate()
+        if experiment.clock and experiment.environment.workers:
+            raise UserError(
+                "config.clock needs environments in this process: set environment.workers to 0"
+            )
+        make_workers(experiment.environment)
+        experiment.agent.limits.check()
+        policy = experiment.policy.build(1)
+        if not experiment.mesh.memory_gb:
+            make_learner_mesh(experiment, policy)
+        for name, phase in experiment.phases.items():
+            if phase.steps < 1 or phase.checkpoint_every < 1:
+                raise UserError(f"config.{name}.steps and checkpoint_every must be at least 1")
+
+    def _bind_run_dir(self) -> None:
+        with self.process_group.coordinator_first("the run folder"):
+            is_coordinator = self.process_group.is_coordinator
+            if not is_coordinator and not (self.run_dir / config_json.CONFIG_FILE).exists():
+                raise UserError(
+                    f"{self.run_dir} is not there for process {self.process_group.index}: "
+                    "name a folder that all processes share"
+                )
+            config_json.bind_run_dir(self.run_dir, self.experiment)
+
+    def _build(self) -> None:
+        """Demonstrations, tokenizer, policy, mesh, initial parameters and engine, in this order."""
+        experiment = self.experiment
+        with self.process_group.coordinator_first("demonstrations"):
+            self.demonstrations = self._ensure_demonstrations()
+            self.tokenizer = self._ensure_tokenizer()
+        self.agent = make_agent(experiment, self.tokenizer, self.env.context)
+        self.policy = experiment.policy.build(len(self.tokenizer))
+        self.mesh = make_learner_mesh(experiment, self.policy)
+        self.params: Params = experiment.policy.initial_params(
+            self.policy, jax.random.key(experiment.seed), self.mesh
+        )
+        engine = make_engine(self.policy, experiment.engine, self.params, self.tokenizer.decode)
+        if experiment.clock:
+            engine = experiment.clock.wrap_engine(engine, self.runtime.run)
+        self.runtime.add_agent("policy", self.agent, engine)
+
+    def _ensure_demonstrations(self) -> Path | None:
+        """The demonstrations; scripted episodes are written to a file where there is none."""
+        config = self.experiment.demonstrations
+        if config is None:
+            return None
+        if config.path:
+            demonstrations.open_source(Path(config.path))
+            return Path(config.path)
+        path = self.run_dir / "demonstrations.array_record"
+        if not path.exists():
+            if config.episodes < 1:
+                raise UserError("config.demonstrations.episodes must be at least 1")
+            self.reporter.log(
+                f"writing {config.episodes:,} demonstrations of the policy {config.player!r}"
+            )
+            environment = self.experiment.environment
+            tasks = [environment.task(FIRST_ENV_SEED + i) for i in range(config.episodes)]
+            groups = self.runtime.collect(
+                ScriptedEpisodes(config.player),
+                tasks,
+                (self.experiment.seed, -1),
+                process_group=ProcessGroup(),
+            )
+            trajectories = flatten([group.trajectories for group in groups])
+            demonstration_file.write(path, map(demonstration_file.encode, trajectories))
+            returns = demonstrations.total_rewards(trajectories)
+            self.reporter.log(
+                f"demonstrations: mean return {returns.mean():.2f}, std {returns.std():.2f}"
+            )
+        return path
+
+    def _ensure_tokenizer(self) -> Any:
+        """The run's tokenizer; made from the demonstrations' texts where there is none."""
+        folder = self.run_dir / "tokenizer"
+        if not folder.exists():
+            trajectories: list[Trajectory] = []
+            if self.demonstrations is not None:
+                trajectories = demonstrations.read(
+                    self.demonstrations, limit=MAX_TOKENIZER_DEMONSTRATIONS
+                )
+            texts = sorted(set(demonstrations.message_texts(trajectories)))
+            self.experiment.tokenizer(texts).save_pretrained(folder)
+        return load_tokenizer(folder)
+
+    @property
+    def context(self) -> RunContext:
+        """What sources may use of this run."""
+        return RunContext(
+            experiment=self.experiment,
+            run_dir=self.run_dir,
+            runtime=self.runtime,
+            agent=self.agent,
+            policy=self.policy,
+            params=self.params,
+            tokenizer=self.tokenizer,
+            mesh=self.mesh,
+            demonstrations=self.demonstrations,
+            warn=self.reporter.warn,
+            exit_stack=self.exit_stack,
+        )
+
+    def evaluate_phase(self, name: str, params: Params) -> None:
+        """`evaluate` the parameters that a phase trained."""
+        label = self.experiment.phases[name].label
+        strategy = None
+        if not self._evaluation_path(label).exists():
+            strategy = evaluation_strategy(
+                self.experiment, self.run_dir, name, self.runtime, self.policy, params
+            )
+        self.evaluate(label, strategy=strategy)
+
+    def evaluate(
+        self, name: str, player: str | None = None, strategy: Strategy | None = None
+    ) -> None:
+        """Play the evaluation episodes and write their trajectories; does nothing where they are
+        written already.
+
+        Args:
+            name: of the evaluation's file.
+            player: a scripted policy; None: the policy.
+            strategy: how the policy plays; None: independent episodes.
+        """
+        path = self._evaluation_path(name)
+        if self.process_group.all_gather(f"whether {name} is evaluated", path.exists())[0]:
+            return
+        config = self.experiment.evaluation
+        self.reporter.log(f"evaluating {name} on {config.episodes} episodes")
+        trajectories = play_all(
+            self.runtime,
+            self.experiment.environment,
+            config.episodes,
+            config.seed,
+            player,
+            config.temperature,
+            strategy,
+        )
+        path.parent.mkdir(exist_ok=True)
+        parts = [path.with_suffix(f".{p}.unfinished") for p in range(self.process_group.count)]
+        local_part = parts[self.process_group.index]
+        local_part.unlink(missing_ok=True)
+        trajectory_log.write(local_part, trajectories, 0, f"evaluation of {name}")
+        episodes = sum(self.process_group.all_gather(f"evaluation of {name}", len(trajectories)))
+        if episodes < config.episodes:
+            self.reporter.log(
+                f"{config.episodes - episodes} of these episodes failed at every attempt: "
+                f"{name} is evaluated on the others"
+            )
+        with self.process_group.coordinator_first(f"trajectories of {name}"):
+            if self.process_group.is_coordinator:
+                jsonl.merge(parts, path, lambda line: line["seed"])
+
+    def evaluation_trajectories(self, name: str) -> list[Trajectory]:
+        """The trajectories of a finished evaluation."""
+        return [trajectory for _, trajectory in trajectory_log.read(self._evaluation_path(name))]
+
+    def delete_evaluation(self, name: str) -> None:
+        self._evaluation_path(name).unlink(missing_ok=True)
+
+    def _evaluation_path(self, name: str) -> Path:
+        return self.run_dir / "evaluations" / f"{name}.jsonl"
+
+    def close(self) -> None:
+        """Stop the engine and the workers, and close all files."""
+        self.runtime.close()
+        self.exit_stack.close()
+        self.reporter.close()
+        self.env.close()
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

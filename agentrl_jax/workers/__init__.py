@@ -1,0 +1,1 @@
+"""Environments in processes, threads, on a Ray cluster, or in this process."""

@@ -1,0 +1,297 @@
+"""`WorkerPool`: environments behind one asynchronous interface; `InlinePool`: in this process."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+
+from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
+from agentrl_jax.messages import Message
+from agentrl_jax.timeouts import Timeouts
+from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
+
+StepResult = tuple[tuple[Message, ...], float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, the options it is made and reset with, and its seed."""
+
+    environment: str
+    seed: int
+    options: dict[str, Any] = field(default_factory=dict)
+    reset_options: dict[str, Any] | None = None
+    group: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.environment}#{self.seed}"
+
+
+@runtime_checkable
+class WorkerPool(Protocol):
+    """Sends requests to environments; each environment answers its requests one at a time."""
+
+    def request(
+        self, op: str, env_id: int, timeout: float, **arguments: Any
+    ) -> "asyncio.Future[Any]":
+        """Send a request.
+
+        The future raises EnvironmentFailure if the environment raised, returned something invalid,
+        died, or took longer than `timeout`.
+
+        Args:
+            op: "reset", "step", "actions", "play" or "close".
+            env_id: the environment; a "reset" creates it.
+            timeout: seconds, for each turn of a "play".
+            arguments: those of `EnvServer`'s method.
+        """
+        ...
+
+    def location(self, env_id: int) -> str:
+        """A description of where the environment runs."""
+        ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class EnvHandle:
+    """One environment in some worker."""
+
+    _id_counter = itertools.count()
+
+    def __init__(self, workers: WorkerPool, task: Task, timeouts: Timeouts | None = None) -> None:
+        self.task, self.timeouts = task, timeouts or Timeouts()
+        self._worker_pool, self._env_id = workers, next(EnvHandle._id_counter)
+
+    async def reset(self) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        t = self.task
+        opening, info = await self._worker_pool.request(
+            "reset",
+            self._env_id,
+            self.timeouts.turn,
+            name=importable_env_name(t.environment),
+            options=t.options,
+            seed=t.seed,
+            reset_options=t.reset_options,
+        )
+        return _parse_messages(opening), info
+
+    async def step(self, action: Message) -> StepResult:
+        observation, *outcome = await self._worker_pool.request(
+            "step", self._env_id, self.timeouts.turn, action=action.to_dict()
+        )
+        return _parse_messages(observation), *outcome
+
+    async def actions(self) -> tuple[str, ...] | None:
+        """The legal actions; None if the environment does not list them."""
+        actions = await self._worker_pool.request("actions", self._env_id, self.timeouts.turn)
+        return None if actions is None else tuple(actions)
+
+    async def play_scripted(self, player: str, seed: int) -> list[tuple[str, StepResult]]:
+        """Play the episode to its end with a scripted policy of the environment."""
+        turns = await self._worker_pool.request(
+            "play",
+            self._env_id,
+            self.timeouts.turn,
+            player=player,
+            seed=seed,
+            seconds=self.timeouts.episode,
+        )
+        return [
+            (action, (_parse_messages(observation), *outcome))
+            for action, observation, *outcome in turns
+        ]
+
+    def close(self, reuse: bool = True) -> None:
+        """Return the environment to its pool, without waiting; `reuse=False` discards it."""
+        self._worker_pool.request(
+            "close", self._env_id, self.timeouts.turn, keep=reuse
+        ).add_done_callback(ignore_result)
+
+    def location(self) -> str:
+        return f"its environment ({self._worker_pool.location(self._env_id)})"
+
+
+def completed_future(value: Any) -> "asyncio.Future[Any]":
+    """A future that is already done."""
+    future = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+def ignore_result(future: "asyncio.Future[Any]") -> None:
+    """A done callback for a future whose result is not needed."""
+    if not future.cancelled():
+        future.exception()  # retrieved, or asyncio would log it
+
+
+def _parse_messages(data: list[dict[str, Any]]) -> tuple[Message, ...]:
+    return tuple(map(Message.from_dict, data))
+
+
+def importable_env_name(name: str) -> str:
+    """`module:id` for a registered id, so that another process can make it too."""
+    if ":" in name or name not in gymnasium.registry:
+        return name
+    entry = gymnasium.registry[name].entry_point
+    module = entry.split(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
+    return f"{module}:{name}"
+
+
+def resolve_future(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None:
+    """Set a worker's reply as the result. Raises KeyError if it is no reply."""
+    if "value" in reply:
+        if not future.done():
+            future.set_result(reply["value"])
+        return
+    user = "user_error" in reply
+    error = (
+        UserError(reply["user_error"])
+        if user
+        else EnvironmentFailure(reply["failure"], reply["kind"])
+    )
+    if not future.done():
+        future.set_exception(error)
+
+
+class RequestQueue:
+    """The unanswered requests of one worker; only the one in progress is timed."""
+
+    def __init__(
+        self, on_timeout: Callable[[float], None], current_request: Callable[[], tuple[int, float]]
+    ) -> None:
+        """Of one worker.
+
+        Args:
+            on_timeout: called with the timeout that was exceeded, in seconds.
+            current_request: the id of the request in progress, and its start time.
+        """
+        self._on_timeout, self._current_request = on_timeout, current_request
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count()
+        self._pending: dict[int, tuple[asyncio.Future[Any], float, int]] = {}
+        self._start_time = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, timeout: float, env_id: int) -> "tuple[int, asyncio.Future[Any]]":
+        """A new request's id and the future of its reply."""
+        identity, future = next(self._ids), self._loop.create_future()
+        self._pending[identity] = future, timeout, env_id
+        if len(self._pending) == 1:
+            self._start_next()
+        return identity, future
+
+    def resolve(self, replies: Sequence[dict[str, Any]]) -> None:
+        """Match replies to the oldest requests.
+
+        Raises:
+            KeyError, TypeError, ValueError: they are not replies to those.
+        """
+        if not replies:
+            raise ValueError("an empty list of replies")
+        for identity, reply in zip(
+            list(itertools.islice(self._pending, len(replies))), replies, strict=True
+        ):
+            if reply["id"] != identity:
+                raise ValueError("a reply to another request")
+            resolve_future(self._pending[identity][0], reply)
+            del self._pending[identity]
+        if self._pending:
+            self._start_next()
+
+    def fail(self, error: EnvironmentFailure, other_error: EnvironmentFailure) -> None:
+        """The worker is gone: `error` for the request in progress, `other_error` for the others."""
+        if self._timer is not None:
+            self._timer.cancel()
+        current_id = self._current()[0] if self._pending else None
+        pending, self._pending, self._timer = self._pending, {}, None
+        for identity, (future, _, _) in pending.items():
+            if not future.done():
+                future.set_exception(error if identity == current_id else other_error)
+
+    def is_busy_with_other_env(self, env_id: int) -> bool:
+        """Whether the worker is busy with another environment; safe to call from other threads."""
+        request = self._pending.get(self._current_request()[0])
+        return request is not None and request[2] != env_id
+
+    def _current(self) -> tuple[int, float]:
+        current = self._current_request()
+        if current[0] in self._pending:
+            return current
+        return next(iter(self._pending)), self._start_time
+
+    def _start_next(self) -> None:
+        """The worker starts the oldest request now."""
+        self._start_time = self._loop.time()
+        self._set_timer(self._start_time + next(iter(self._pending.values()))[1])
+
+    def _set_timer(self, deadline: float) -> None:
+        # One timer for all requests, which checks when it fires, is cheaper than one per request.
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._check_timeout)
+
+    def _check_timeout(self) -> None:
+        self._timer = None
+        if self._pending:
+            identity, start = self._current()
+            seconds = self._pending[identity][1]
+            if self._loop.time() < start + seconds:
+                self._set_timer(start + seconds)
+            else:
+                self._on_timeout(seconds)
+
+
+class InlinePool:
+    """Environments in this process, for debugging.
+
+    A request cannot be interrupted here: its timeout is checked when it is done.
+    """
+
+    def __init__(self, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
+        self._env_server, self._max_reply_bytes = EnvServer(self._on_turn), max_reply_bytes
+        self._turn_start, self._longest_turn = 0.0, 0.0
+
+    def request(
+        self, op: str, env_id: int, timeout: float, **arguments: Any
+    ) -> "asyncio.Future[Any]":
+        future = asyncio.get_running_loop().create_future()
+        self._turn_start, self._longest_turn = time.monotonic(), 0.0
+        # Through JSON and back, so that environments get the same data as in other pools.
+        reply = json.loads(
+            handle_request(
+                self._env_server,
+                {"id": 0, "op": op, "env_id": env_id, **arguments},
+                self._max_reply_bytes,
+            )
+        )
+        self._on_turn()
+        if self._longest_turn > timeout:
+            future.set_exception(
+                DeadlineExceeded(f"no answer from {self.location(env_id)} in {timeout:g} s")
+            )
+        else:
+            resolve_future(future, reply)
+        return future
+
+    def _on_turn(self) -> None:
+        now = time.monotonic()
+        self._turn_start, self._longest_turn = now, max(self._longest_turn, now - self._turn_start)
+
+    def location(self, env_id: int) -> str:
+        return "this process"
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        self._env_server.stop()

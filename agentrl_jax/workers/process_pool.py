@@ -1,0 +1,124 @@
+"""`ProcessPool`: environments in worker processes, which may run another interpreter."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.workers.pool import completed_future
+from agentrl_jax.workers.server import MAX_REPLY_BYTES
+from agentrl_jax.workers.worker_process import WorkerProcess
+
+
+class ProcessPool:
+    """Environments in `count` processes.
+
+    A process that dies, times out or exceeds `memory_limit` is replaced.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        interpreter: str = "",
+        memory_limit: int = 0,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+        command: Sequence[str] = (),
+    ) -> None:
+        """Checks the arguments; `start` starts the processes.
+
+        Args:
+            count: processes.
+            interpreter: a python that has this package, JAX not needed; empty: this one.
+            memory_limit: bytes per process; 0: no limit.
+            max_reply_bytes: the size of the largest reply.
+            command: replaces a worker's command; the number of its status pipe is appended.
+        """
+        if count < 1:
+            raise UserError(
+                f"workers need at least one process, not {count}; "
+                "0 in the config means this process"
+            )
+        if interpreter:
+            check_interpreter(interpreter)
+        self._environment = {
+            **os.environ,
+            "JAX_PLATFORMS": "cpu",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        if not interpreter:
+            self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._command = command or [
+            interpreter or sys.executable,
+            "-m",
+            "agentrl_jax.workers.server",
+            str(memory_limit),
+            str(max_reply_bytes),
+        ]
+        self._count, self._max_reply_bytes = count, max_reply_bytes
+        self._current: dict[int, WorkerProcess] = {}
+        self._processes: set[WorkerProcess] = set()
+
+    def request(
+        self, op: str, env_id: int, timeout: float, **arguments: Any
+    ) -> "asyncio.Future[Any]":
+        process = self._current.get(env_id % self._count)
+        if process is None or process.is_closing:
+            if op == "close":
+                return completed_future(None)
+            process = self._spawn(env_id % self._count)
+        return process.request(timeout, op=op, env_id=env_id, **arguments)
+
+    def location(self, env_id: int) -> str:
+        process = self._current.get(env_id % self._count)
+        if process is None:
+            return f"process {env_id % self._count + 1}"
+        return process.name + (
+            ", busy with another one"
+            if process.request_queue.is_busy_with_other_env(env_id)
+            else ""
+        )
+
+    def _spawn(self, i: int) -> WorkerProcess:
+        self._processes = {process for process in self._processes if not process.has_exited}
+        self._current[i] = WorkerProcess(
+            i + 1, self._command, self._environment, self._max_reply_bytes
+        )
+        self._processes.add(self._current[i])
+        return self._current[i]
+
+    async def start(self) -> None:
+        try:
+            await asyncio.gather(*(self._spawn(i).start_task for i in range(self._count)))
+        except OSError as error:
+            raise UserError(
+                f"the worker {self._command[0]} cannot be started ({error.strerror}): name a python"
+            ) from error
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(process.stop() for process in self._processes))
+        self._processes, self._current = set(), {}
+
+
+def check_interpreter(interpreter: str) -> None:
+    """Raises UserError if this is no python that has this package."""
+    advice = (
+        "name a python in which agentrl_jax, gymnasium and numpy are installed, JAX is not needed"
+    )
+    try:
+        process = subprocess.run(
+            [interpreter, "-c", "import agentrl_jax.workers.server"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(
+            f"the interpreter {interpreter} cannot be run ({error}): {advice}"
+        ) from error
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise UserError(f"the interpreter {interpreter} cannot run a worker ({reason}): {advice}")

@@ -1,0 +1,1 @@
+"""Credit assignment on the host: advantages, transforms, token masks, token weights."""

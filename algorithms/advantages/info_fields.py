@@ -1,0 +1,110 @@
+"""The fields of `turn.info`, set by environments, judges and strategies, that components read in
+addition to tokens and rewards.
+
+| in `turn.info` | meaning | if absent |
+|---|---|---|
+| `legal` | False: the environment refused the action | True |
+| `formatted` | False: the action was not in the requested form | True |
+| `void` | True: the turn has neither tool code nor an answer | `trajectory_checks.is_void_text` |
+| `answer` | the answer given in this turn, normalized, or None | None |
+| `tool_calls` | how many tools the turn called | the length of `action.tool_calls` |
+| `anchor` | the state that the action was taken in: text or number | the last observation |
+| `step` | the step of the expert's path that the turn is at | the turn index |
+| `match` | agreement with the expert's action: "exact", "type", "parsed" (wrong type) or "none"
+(unreadable) | an error |
+| `steps` | how many steps the expert's path has | an error |
+| `patched` | True: the expert's action replaces the policy's in the history | False |
+| `annotation` | an annotator's label of the step: "harmful" or "neutral" | neither |
+| `critical` | True: a judge labels the turn as decisive for the episode | False |
+| `gold_logp` | mean log-prob of the correct answer's tokens, were it given in the state that the
+action was taken in | an error |
+| `distance` | distance to the goal after the turn | an error |
+| `stopped` | True: the agent itself ended the episode in this turn | False |
+| `full_score` | the largest sum of rewards that the task has | an error |
+| `weight` | the turn's weight in the loss, set from outside | an error |
+| `instruction` | the number of the instruction that the episode was played under, see
+`contexts.instruction_population` | not read |
+| `calls` | a name for each call of the turn: "action", "thought", "answer", "summary", ... |
+"action" for each |
+
+`trajectory.succeeded` is the outcome, `turn.rewards` holds the named parts of `turn.reward`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.learner.sequences import CreditInputs
+from agentrl_jax.trajectories import Call, Trajectory, Turn
+
+
+def info_field(turn: Turn, name: str) -> Any:
+    """`turn.info[name]`; raises UserError where the environment does not set it."""
+    if name not in turn.info:
+        raise UserError(
+            f"a turn's info has no {name!r}: use an environment that sets it, or leave out the "
+            "component that requires it"
+        )
+    return turn.info[name]
+
+
+def succeeded(trajectory: Trajectory) -> bool:
+    """Whether the episode was solved: a truncated one was not.
+
+    Raises:
+        UserError: it ended without a limit, and its environment does not report success.
+    """
+    if trajectory.succeeded is None:
+        raise UserError(
+            f"{trajectory.task or 'a task'} does not say whether it was solved: use an environment "
+            "that does, or judge by its reward"
+        )
+    return trajectory.succeeded
+
+
+def count_tool_calls(turn: Turn) -> int:
+    """How many tools the turn called."""
+    return int(turn.info.get("tool_calls", len(turn.action.tool_calls)))
+
+
+def add_reward_part(turn: Turn, name: str, value: float) -> Turn:
+    """The turn with `value` added to its reward and to the named part of it. Raises ValueError
+    where it is not finite.
+    """
+    if not np.isfinite(value):
+        raise ValueError(f"the reward's part {name!r} is {value}: rewards must be finite numbers")
+    parts = {**turn.rewards, name: turn.rewards.get(name, 0.0) + float(value)}
+    return dataclasses.replace(turn, reward=turn.reward + float(value), rewards=parts)
+
+
+def require_values(values: np.ndarray | None, description: str) -> np.ndarray:
+    """Optional credit inputs as float64 [N]; raises UserError where the method does not compute
+    them.
+    """
+    if values is None:
+        raise UserError(
+            f"the tokens' {description} is not known: this component needs it, and the method does "
+            "not compute it"
+        )
+    values = np.asarray(values, np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"the tokens' {description} is not finite")
+    return values
+
+
+def calls_and_owners(inputs: CreditInputs) -> tuple[Sequence[Call], np.ndarray]:
+    """All calls, and the index of the call that each token belongs to, int [N]. Raises ValueError
+    where the inputs lack some of the tokens.
+    """
+    calls = [call for trajectory in inputs.trajectories for call in trajectory.calls]
+    lengths = [len(call.action) - len(call.sampling.forced) for call in calls]
+    owner = np.repeat(np.arange(len(calls)), lengths)
+    if len(owner) != len(inputs.token_sequence):
+        raise ValueError(
+            "calls are found by counting tokens: pass the inputs of all tokens, not of those that "
+            "a mask keeps"
+        )
+    return calls, owner

@@ -1,0 +1,1 @@
+"""ArCHer: utterance-level critics over a token-level policy."""

@@ -1,0 +1,1 @@
+"""Experience before credit assignment: rewards, filters, replay, self-imitation, schedules."""

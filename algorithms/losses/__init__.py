@@ -1,0 +1,1 @@
+"""Device formulas of a policy-gradient step: policy losses, importance weights, regularizers."""

@@ -1,0 +1,1 @@
+"""Learning without sampling: behavior cloning, ILQL, ranked actions."""

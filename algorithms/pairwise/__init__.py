@@ -1,0 +1,1 @@
+"""Learning from pairs: REFUEL, REBEL, DPO, Bradley-Terry reward models."""

@@ -1,0 +1,1 @@
+"""The policy-gradient trainer over the slots."""

@@ -1,0 +1,1 @@
+"""Small diagnostic environments; each shows the effect of one piece of a published method."""

@@ -1,0 +1,1 @@
+"""Published claims of methods, tested on small tasks."""

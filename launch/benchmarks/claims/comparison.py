@@ -1,0 +1,124 @@
+"""`Comparison`: a method's claim, tested against its baseline.
+
+A cell is one seed of one side; its results are cached in a small file.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch.sweeps.cached_cells import CachedCell
+from agentrl_jax.launch.sweeps.cells import Cell
+from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
+from agentrl_jax.reporting.statistics import difference_interval
+
+SIDES = ("base", "method")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A config file, with its variant and overrides."""
+
+    config: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """The name of its run folders."""
+        overrides = json.dumps(sorted(self.overrides.items()))
+        suffix = (
+            f"-{hashlib.blake2b(overrides.encode(), digest_size=4).hexdigest()}"
+            if self.overrides
+            else ""
+        )
+        return Path(self.config.replace(":", "-").replace(".py", "")).name + suffix
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both sides over the same seeds."""
+
+    name: str  # and name of its folder
+    paper: str
+    claim: str  # one sentence
+    base: Side
+    method: Side
+    seeds: tuple[int, ...] = (0, 1, 2)
+    measure: Measure = final_success
+    higher_is_better: bool = True
+
+    def cells(self, runs: Path) -> Iterator[tuple[str, Cell]]:
+        """(side, cell): both sides of a seed, then the next seed.
+
+        Comparisons that share a side share its run folders.
+        """
+        for seed in self.seeds:
+            for name, side in zip(SIDES, (self.base, self.method)):
+                yield name, Cell(side.config, side.overrides, seed, runs / f"{side.slug}-{seed}")
+
+    def cached_cells(self, folder: Path, runs: Path = Path()) -> Iterator[tuple[str, CachedCell]]:
+        """(side, cell with its file), in the order of `cells`."""
+        for side, cell in self.cells(runs):
+            path = folder / self.name / f"{side}-{cell.seed}.json"
+            yield side, CachedCell(path, cell, self._measure_run, {"measure": self.measure.name})
+
+    def _measure_run(self, run_dir: Path) -> dict[str, Any]:
+        """The measure, success before and after the last phase, and the seconds that it took."""
+        value = float(self.measure.compute(run_dir))
+        if not math.isfinite(value):
+            raise UserError(
+                f"the {self.measure.name} of {run_dir} is {value}: use a measure that is finite"
+            )
+        summary, first = json.loads((run_dir / "summary.json").read_text()), first_row(run_dir)
+        learnt = {
+            "start": first["win_rate"] if first else None,
+            "end": last_row(run_dir)["win_rate"],
+        }
+        return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
+
+    def load_values(self, folder: Path) -> dict[str, list[float | None]]:
+        """The values of each side's seeds; None: missing.
+
+        Raises:
+            UserError: a file holds the results of another cell.
+        """
+        values: dict[str, list[float | None]] = {side: [] for side in SIDES}
+        for side, cell in self.cached_cells(folder):
+            cached = cell.load()
+            values[side].append(None if cached is None else float(cached["value"]))
+        return values
+
+    def success_before_after(self, folder: Path) -> list[tuple[float, float]] | None:
+        """The method's success before and after its last phase, a pair per seed.
+
+        None where cells are missing or the environment reports no success.
+        """
+        cached = [cell.load() for side, cell in self.cached_cells(folder) if side == "method"]
+        pairs = [
+            (x["start"], x["end"])
+            for x in cached
+            if x is not None and x["start"] is not None and x["end"] is not None
+        ]
+        return pairs if len(pairs) == len(self.seeds) else None
+
+    def verdict(
+        self, values: Mapping[str, list[float | None]]
+    ) -> tuple[tuple[float, float], str] | None:
+        """The difference method - base, paired by seed, with the verdict of its 95 % interval.
+
+        None where cells are missing.
+        """
+        base, method = ([x for x in values[side] if x is not None] for side in SIDES)
+        if not len(base) == len(method) == len(self.seeds):
+            return None
+        mean, half = difference_interval(method, base)
+        better = mean if self.higher_is_better else -mean
+        return (
+            mean,
+            half,
+        ), "shown" if better - half > 0 else "opposite" if better + half < 0 else "not shown"

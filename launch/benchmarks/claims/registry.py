@@ -1,0 +1,229 @@
+"""The comparisons of `agentrl-bench methods`, on tasks that train in a few minutes on a CPU.
+
+Base and method are variants of one config with the same steps, episodes and learning rates.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
+from agentrl_jax.launch.benchmarks.claims.measures import (
+    correction,
+    distinct_answers,
+    fraction_within,
+    seconds_until_level,
+    turns_until_level,
+)
+from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
+
+WORDLE_OVERRIDES = {
+    "environment.options.words": "16",
+    "demonstrations.episodes": "2000",
+    "sft.steps": "150",
+    "rl.steps": "60",
+    "rl.source.tasks": "16",
+    "rl.algorithm.optimizer.learning_rate": "3e-4",
+    "evaluation.episodes": "256",
+}
+SIX_SEEDS = tuple(range(6))  # where the interval over three was wider than the difference
+# So that learning takes more than a few steps.
+LOWER_LEARNING_RATE = {"rl.algorithm.optimizer.learning_rate": "3e-4"}
+
+ASYNC_CONFIG = "configs/chain_async.py"
+
+
+def staleness_comparison(staleness: int, **options: Any) -> Comparison:
+    """Truncated importance weights against none, with asynchronous rollouts and no latency."""
+    settings = {
+        "rl.source.staleness": str(staleness),
+        "environment.delay.seconds": "0",
+        "rl.algorithm.optimizer.learning_rate": "3e-3",
+        "rl.steps": "30",
+    }
+    return Comparison(
+        f"stale_{staleness}",
+        "DART, arXiv 2509.23866",
+        f"Truncated weights keep training steady at staleness {staleness}.",
+        Side(f"{ASYNC_CONFIG}:plain", settings),
+        Side(ASYNC_CONFIG, settings),
+        measure=area_under_curve("rollout/success"),
+        **options,
+    )
+
+
+def variant_comparison(
+    name: str,
+    config: str,
+    paper: str,
+    claim: str,
+    overrides: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """A config against its own variant `base`, with the same overrides."""
+    path, same = f"configs/{config}.py", dict(overrides or {})
+    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)
+
+
+COMPARISONS = (
+    Comparison(
+        name="dr_grpo",
+        paper="arXiv 2503.20783",
+        claim="Without the division by the group's std and the trajectory's length, GRPO wins "
+        "more often.",
+        base=Side("configs/wordle_grpo.py:smoke", WORDLE_OVERRIDES),
+        method=Side("configs/wordle_dr_grpo.py:smoke", WORDLE_OVERRIDES),
+    ),
+    variant_comparison(
+        "gated",
+        "desk_gated",
+        "G-RA, arXiv 2508.10548",
+        "A gate on the outcome stops the farming of step rewards.",
+    ),
+    variant_comparison(
+        "simpletir",
+        "calculator_simpletir",
+        "SimpleTIR, arXiv 2509.02479",
+        "Masking void trajectories removes gradient spikes.",
+        measure=maximum("gradient_spike"),
+        higher_is_better=False,
+    ),
+    variant_comparison(
+        "scaling_inter",
+        "keydoor_scaling_inter",
+        "ScalingInter-RL, arXiv 2509.08755",
+        "Growing horizons beat the full one from the start.",
+    ),
+    variant_comparison(
+        "epo",
+        "chain_epo",
+        "EPO, arXiv 2509.22576",
+        "A band around earlier entropy keeps the policy's entropy in it.",
+        measure=fraction_within("entropy", 0.8, 1.2),
+    ),
+    variant_comparison(
+        "arpo_replay",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "A stored success gives all-failed groups a signal.",
+        LOWER_LEARNING_RATE,
+        measure=area_under_curve("groups_with_signal"),
+        seeds=SIX_SEEDS,
+    ),
+    variant_comparison(
+        "arpo_success",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "With replay more episodes of the tasks it plays succeed.",
+        LOWER_LEARNING_RATE,
+        measure=area_under_curve("rollout/success"),
+        seeds=SIX_SEEDS,
+    ),
+    variant_comparison(
+        "score",
+        "arithmetic_score",
+        "SCoRe, arXiv 2409.12917",
+        "The second attempt improves on the first.",
+        measure=correction,
+    ),
+    variant_comparison(
+        "igpo_signal",
+        "lookup_igpo",
+        "IGPO, arXiv 2510.14967",
+        "Information gain gives a signal where outcomes tie.",
+        measure=area_under_curve("groups_with_signal"),
+    ),
+    variant_comparison(
+        "igpo_success",
+        "lookup_igpo",
+        "IGPO, arXiv 2510.14967",
+        "Information gain makes more episodes succeed.",
+    ),
+    variant_comparison(
+        "critic_warmup",
+        "chain_vapo",
+        "VAPO, arXiv 2504.05118",
+        "A critic of random values should learn before the policy moves.",
+        {**LOWER_LEARNING_RATE, "rl.algorithm.critic.head.scale": "1"},
+        measure=mean_of_last("rollout/success", 25),
+    ),
+    variant_comparison(
+        "truncated_weights",
+        "keydoor_dart",
+        "DART, arXiv 2509.23866",
+        "Truncated importance weights help on stale samples.",
+    ),
+    variant_comparison(
+        "ufo",
+        "arithmetic_ufo",
+        "UFO, arXiv 2507.14295",
+        "Answers of an episode differ more.",
+        measure=distinct_answers,
+        seeds=SIX_SEEDS,
+    ),
+    variant_comparison(
+        "gigpo",
+        "chain_gigpo",
+        "GiGPO, arXiv 2505.10978",
+        "Comparing steps from the same state makes more succeed.",
+        LOWER_LEARNING_RATE,
+        measure=area_under_curve("rollout/success"),
+    ),
+    variant_comparison(
+        "supo",
+        "chain_supo",
+        "SUPO, arXiv 2510.06727",
+        "Summaries beat a window that cuts the episode off.",
+        measure=final_return,
+    ),
+    variant_comparison(
+        "spear",
+        "keydoor_spear",
+        "SPEAR, arXiv 2509.22601",
+        "Self-imitation makes more episodes succeed.",
+        LOWER_LEARNING_RATE,
+        measure=area_under_curve("rollout/success"),
+    ),
+    variant_comparison(
+        "arpo_calls",
+        "lookup_arpo",
+        "ARPO, arXiv 2507.19849",
+        "Branching reaches a success rate of 0.8 with fewer tool calls.",
+        LOWER_LEARNING_RATE,
+        measure=turns_until_level("rollout/success", 0.8),
+        higher_is_better=False,
+    ),
+    variant_comparison(
+        "ui_s1",
+        "keydoor_ui_s1",
+        "UI-S1, arXiv 2509.11543",
+        "Evaluated live, semi-online rollouts beat offline step RL.",
+        LOWER_LEARNING_RATE,
+    ),
+    variant_comparison(
+        "self_play",
+        "kuhn_mars",
+        "MARS, arXiv 2510.15414",
+        "Self-play is harder to exploit than training against a fixed opponent.",
+        measure=exploitability,
+        higher_is_better=False,
+    ),
+    variant_comparison(
+        "bfs_prover",
+        "prover_bfs",
+        "BFS-Prover-V2, arXiv 2509.06493",
+        "Expert iteration by tree search proves more held-out theorems than by independent "
+        "attempts.",
+    ),
+    variant_comparison(
+        "async_time",
+        "chain_async",
+        "DART, arXiv 2509.23866",
+        "With environments that take .1 s a turn, asynchronous rollouts get there sooner.",
+        measure=seconds_until_level("rollout/success", 0.95),
+        higher_is_better=False,
+    ),
+    staleness_comparison(1),
+    staleness_comparison(2),
+    staleness_comparison(4, seeds=SIX_SEEDS),
+)

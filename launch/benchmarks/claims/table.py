@@ -1,0 +1,52 @@
+"""The tables of docs/methods.md."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison
+from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
+from agentrl_jax.reporting.statistics import difference_interval, mean_interval
+
+COLUMNS = ("comparison", "claim", "measure", "base", "method", "difference", "verdict")
+
+
+def methods_table(comparisons: Sequence[Comparison], folder: Path) -> str:
+    """A row per comparison, from the cells cached in the folder."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    return "\n".join(lines + [_comparison_row(comparison, folder) for comparison in comparisons])
+
+
+def learning_table(comparisons: Sequence[Comparison], folder: Path) -> str:
+    """A row per config: success before and after the method, the difference paired by seed."""
+    lines = ["| config | before | after | difference |", "|---|---|---|---|"]
+    for comparison in {row.method.slug: row for row in comparisons}.values():
+        pairs = comparison.success_before_after(folder)
+        columns = [MISSING] * 3
+        if pairs:
+            before, after = ([pair[i] for pair in pairs] for i in (0, 1))
+            columns = [
+                _format_side(before),
+                _format_side(after),
+                format_mean_interval(difference_interval(after, before), "+.3g"),
+            ]
+        lines.append(f"| {' | '.join([comparison.method.slug, *columns])} |")
+    return "\n".join(lines)
+
+
+def _comparison_row(comparison: Comparison, folder: Path) -> str:
+    values = comparison.load_values(folder)
+    result = comparison.verdict(values)
+    difference, verdict = (
+        (format_mean_interval(result[0], "+.3g"), result[1]) if result else (MISSING, MISSING)
+    )
+    name = f"{comparison.name} ({comparison.paper})"
+    direction = "" if comparison.higher_is_better else ", lower is better"
+    sides = [_format_side(values[side]) for side in SIDES]
+    measure = comparison.measure.name + direction
+    return f"| {' | '.join([name, comparison.claim, measure, *sides, difference, verdict])} |"
+
+
+def _format_side(values: Sequence[float | None]) -> str:
+    known = [x for x in values if x is not None]
+    missing = f" ({len(values) - len(known)} {MISSING})" if 0 < len(known) < len(values) else ""
+    return format_mean_interval(mean_interval(known) if known else None, ".3g") + missing

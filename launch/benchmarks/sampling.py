@@ -1,0 +1,90 @@
+"""`sampling`: a batch of prompts submitted at once, with equally many tokens sampled after each."""
+
+import dataclasses
+import time
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agentrl_jax.compiler.compile_count import compile_count
+from agentrl_jax.inference.local_engine import LocalEngine
+from agentrl_jax.launch.benchmarks import harness
+from agentrl_jax.launch.benchmarks.rivals import (
+    Measurement,
+    RivalBench,
+    compare_measurements,
+    run_interleaved,
+)
+from agentrl_jax.launch.benchmarks.shapes import EngineSetup, ModelShape, run_environment
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.trajectories import Sampling as SamplingParams
+
+
+@dataclasses.dataclass
+class Sampling(RivalBench, EngineSetup, ModelShape):
+    """Single-turn sampling against Tunix's sampler or TRL's generation."""
+
+    batch: int = option(32, "Prompts at once.", 1)
+    prompt: int = option(24, "Tokens of a prompt.", 2)
+    new: int = option(128, "Tokens sampled after each.", 1)
+    scripts: ClassVar = {"tunix": ("tunix_single_turn.py",), "trl": ("trl_grpo.py", "--mode=plain")}
+
+    def run(self) -> dict[str, Any]:
+        """Measure and report."""
+        sizes = {
+            "tunix": [f"--batch={self.batch}"],
+            "trl": ["--prompts=1", f"--group={self.batch}"],
+        }
+        self.config()
+        with self.open_rival(
+            [
+                *self.flags(),
+                f"--prompt={self.prompt}",
+                f"--new={self.new}",
+                *sizes.get(self.rival, []),
+            ]
+        ) as rival:
+            engine = self.engine(*self.build(), self.batch, self.prompt + self.new)
+            prompts = np.random.default_rng(0).integers(
+                0, self.vocab, (self.batch, self.prompt), np.int32
+            )
+            steps = iter(range(10**9))
+            try:
+                ours, theirs = run_interleaved(
+                    lambda: sample_all(engine, prompts, self.new, next(steps)), rival, self.repeats
+                )
+            finally:
+                engine.close()
+        return {
+            "bench": "sampling",
+            "sizes": dataclasses.asdict(self),
+            "params": self.params,
+            **compare_measurements(ours, theirs),
+            "compilations": sum(x["compilations"] for x in ours),
+            "rival_says": rival and rival.ready_message,
+            **run_environment(),
+        }
+
+
+def sample_all(engine: LocalEngine, prompts: np.ndarray, new: int, step: int) -> Measurement:
+    """One repeat: submit every prompt and wait for all completions."""
+    compiled, prefilled, busy, began = (
+        compile_count(),
+        harness.prefill_tokens(engine),
+        harness.busy_seconds(engine),
+        time.perf_counter(),
+    )
+    sampling = SamplingParams(budget=new)
+    futures = [engine.submit(prompt, sampling, (0, step, i)) for i, prompt in enumerate(prompts)]
+    calls = [future.result() for future in futures]
+    seconds = time.perf_counter() - began
+    device_busy = (harness.busy_seconds(engine) - busy) / seconds
+    for call in calls:
+        engine.release(call)
+    return {
+        "seconds": seconds,
+        "sampled_tokens": sum(len(call.action) for call in calls),
+        "prefill_tokens": harness.prefill_tokens(engine) - prefilled,
+        "compilations": compile_count() - compiled,
+        "device_busy": device_busy,
+    }

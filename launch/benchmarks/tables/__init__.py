@@ -1,0 +1,1 @@
+"""Result tables made of cached runs."""

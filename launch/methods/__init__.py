@@ -1,1 +1,0 @@
-"""What `agentrl-bench methods` compares."""

@@ -1,0 +1,143 @@
+"""Episodes of a person, a scripted policy or a checkpoint in any environment."""
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+import agentrl_jax.envs  # noqa: F401  registers the environments
+from agentrl_jax.environment import Messages, make
+from agentrl_jax.errors import UserError
+from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.launch.dataclass_flags import parse_literals
+from agentrl_jax.reporting.reporter import evaluation_table
+from agentrl_jax.reporting.statistics import summarize
+from agentrl_jax.storage import config_json
+from agentrl_jax.training.builders import load_policy, make_agent, make_runtime, trained_phase
+from agentrl_jax.training.config import EnvironmentConfig
+from agentrl_jax.training.evaluation import evaluation_strategy, play_all
+from agentrl_jax.trajectories import Trajectory
+
+
+def resolve_environment(
+    name: str, options: Sequence[str], run_dir: str, workers: int
+) -> EnvironmentConfig:
+    """The named environment, or the run's; options are name=value with Python literals."""
+    if not name and not run_dir:
+        raise UserError(
+            "give an environment with --environment=agentrl/Wordle-v0, or a run with "
+            "--run_dir=runs/..."
+        )
+    config = EnvironmentConfig(name) if name else config_json.load_config(Path(run_dir)).environment
+    # The run's settings of workers still apply, and some need at least one process.
+    config.workers = workers or int(
+        config.threads or config.interpreter != "" or config.memory_mb > 0
+    )
+    config.options.update(parse_literals(options))
+    make(config.name, config.options).close()
+    return config
+
+
+def play_episodes(
+    environment: EnvironmentConfig,
+    scripted_policy: str | None,
+    run_dir: Path | None,
+    phase: str | None,
+    episodes: int,
+    seed: int,
+    temperature: float,
+) -> list[Trajectory]:
+    """Episodes of a scripted policy, or of the run's where `scripted_policy` is None."""
+    if scripted_policy is None and run_dir is None:
+        raise UserError(
+            "give a policy: --player=expert for a scripted one, or --run_dir=runs/... for a run's"
+        )
+    if scripted_policy is not None:
+        with make_runtime(environment, log=print_warning) as runtime:
+            return play_all(runtime, environment, episodes, seed, scripted_policy)
+    assert run_dir is not None
+    experiment, tokenizer, policy, params = load_policy(run_dir, phase)
+    env = make(environment.name, environment.options)
+    agent = make_agent(experiment, tokenizer, env.context)
+    engine = make_engine(policy, experiment.engine, params, detokenize=tokenizer.decode)
+    with make_runtime(environment, {"policy": engine}, {"policy": agent}, print_warning) as runtime:
+        strategy = evaluation_strategy(
+            experiment, run_dir, trained_phase(experiment, run_dir, phase), runtime, policy, params
+        )
+        return play_all(runtime, environment, episodes, seed, None, temperature, strategy)
+
+
+def evaluate(
+    environment: EnvironmentConfig,
+    scripted_policy: str | None,
+    run_dir: Path | None,
+    phase: str | None,
+    episodes: int,
+    seed: int,
+    temperature: float,
+) -> None:
+    """Print the row of one policy in the evaluation table."""
+    trajectories = play_episodes(
+        environment, scripted_policy, run_dir, phase, episodes, seed, temperature
+    )
+    anchors = make(environment.name, environment.options).score_anchors
+    name = scripted_policy or f"{run_dir} {phase or ''}".strip()
+    console = Console(highlight=False)
+    console.print(evaluation_table([summarize(name, trajectories, anchors)], console))
+
+
+def print_messages(messages: Messages) -> None:
+    """Print an observation, ended by a newline."""
+    text = "".join(m.text for m in messages)
+    print(text, end="" if text.endswith("\n") or not text else "\n")
+
+
+def watch(
+    environment: EnvironmentConfig,
+    policy_name: str,
+    run_dir: Path | None,
+    phase: str | None,
+    seed: int | None,
+    temperature: float,
+) -> None:
+    """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn."""
+    seed = random.randrange(2**31) if seed is None else seed
+    scripted_policy = None if policy_name == "policy" else policy_name
+    (trajectory,) = play_episodes(
+        environment, scripted_policy, run_dir, phase, 1, seed, temperature
+    )
+    print_messages(trajectory.opening)
+    for turn in trajectory.turns:
+        print(f"> {turn.action.text}")
+        print_messages(turn.observation)
+    print(outcome_text(trajectory.total_reward, trajectory.success, len(trajectory.turns)))
+
+
+def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None:
+    """A person types the actions; Ctrl-D leaves."""
+    env = make(environment.name, environment.options)
+    print(env.rules.strip(), end="\n\n")
+    opening, _ = env.reset(seed=random.randrange(2**31) if seed is None else seed)
+    print_messages(opening)
+    total, turns, done, info = 0.0, 0, False, {}
+    while not done:
+        try:
+            text = input("> ")
+        except EOFError:
+            print("\nleft")
+            return
+        observation, reward, terminated, truncated, info = env.step(text)
+        print_messages(observation)
+        total, turns, done = total + reward, turns + 1, terminated or truncated
+    print(outcome_text(total, info.get("success"), turns))
+
+
+def print_warning(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def outcome_text(total: float, success: bool | None, turns: int) -> str:
+    verdict = {True: "won", False: "lost", None: "over"}[success]
+    return f"{verdict} after {turns} turns, return {total:g}"

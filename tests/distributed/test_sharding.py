@@ -1,0 +1,206 @@
+"""Arrays over a mesh: what the table splits, and that every layout agrees with one device."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import Array
+from jax.sharding import AxisType, PartitionSpec
+from support.fixtures import device_mesh, random_trajectory, tiny_policy
+from support.hlo_checks import stacked_all_gathers
+
+from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
+from agentrl_jax.compiler.hlo_collectives import parse_collectives
+from agentrl_jax.distributed.sharding import (
+    MeshConfig,
+    constrain,
+    is_logical_axes,
+    make_mesh,
+    num_shards,
+    partition_spec,
+    per_shard,
+    platform,
+)
+from agentrl_jax.learner import chunked_logp
+from agentrl_jax.learner.learner import Learner, fetch_metrics
+from agentrl_jax.learner.packing import pack
+from agentrl_jax.learner.sequences import sequences_of
+from agentrl_jax.models import plain_attention
+
+POLICY = tiny_policy(layers=3, heads=4, kv_heads=2)
+ROWS, LENGTH = 8, 12
+EIGHT = MeshConfig(data=2, fsdp=2, tensor=2)
+EXPERTS = MeshConfig(data=1, fsdp=2, expert=2, tensor=2)
+LAYOUTS = {
+    "data 8": MeshConfig(data=8),
+    "fsdp 8": MeshConfig(fsdp=8, data=1),
+    "fsdp 4, tensor 2": MeshConfig(data=1, fsdp=4, tensor=2),
+    "data 2, tensor 4": MeshConfig(data=2, tensor=4),
+    "data 2, fsdp 2, tensor 2": EIGHT,
+    "fsdp 2, expert 2, tensor 2": EXPERTS,
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "spec"),
+    [
+        (("vocab", "embed"), (24, 16), ("tensor", "fsdp")),
+        (("vocab", "embed"), (25, 16), (None, "fsdp")),  # 25 does not divide
+        (("embed", "embed"), (16, 16), ("fsdp", None)),  # a mesh axis is used once
+        (("rows", None, "embed"), (8, 5, 16), (("data", "fsdp"), None, None)),
+        (("rows", None, "hidden"), (8, 5, 16), (("data", "fsdp"), None, "tensor")),
+        (("rows", None), (6, 5), (None, None)),
+        (
+            ("layers", "experts", "embed", "hidden"),
+            (3, 4, 16, 32),
+            (None, "expert", "fsdp", "tensor"),
+        ),
+        ((), (), ()),
+    ],
+)
+def test_the_table_splits_what_divides(names: tuple, shape: tuple, spec: tuple):
+    mesh = make_mesh(EXPERTS) if "experts" in names else make_mesh(EIGHT)
+    assert partition_spec(mesh, names, shape) == PartitionSpec(*spec)
+
+
+def test_an_axis_that_a_mesh_lacks_splits_nothing():
+    mesh = jax.make_mesh((2, 4), ("data", "fsdp"), axis_types=(AxisType.Auto,) * 2)
+    assert (
+        partition_spec(mesh, ("experts", "embed"), (4, 16)) == PartitionSpec(None, "fsdp")
+        and num_shards(mesh, ("expert", "data")) == 2
+    )
+
+
+def test_the_platform_of_a_program_is_known_while_it_is_traced():
+    assert platform() == "cpu"
+    with jax.set_mesh(make_mesh(EIGHT)):
+        assert platform() == "cpu"
+
+
+def test_a_constraint_splits_under_a_mesh_and_does_nothing_without_one():
+    x = jnp.arange(64.0).reshape(8, 8)
+    assert constrain(x, "rows", None) is x
+    with jax.set_mesh(make_mesh(EIGHT)):
+        y = jax.jit(lambda x: constrain(x, "rows", "hidden"))(x)
+    assert {shard.data.shape for shard in y.addressable_shards} == {(2, 4)}
+    np.testing.assert_array_equal(x, y)
+
+
+def test_each_device_runs_a_function_on_its_own_part():
+    shapes = []
+
+    def products(weights: dict[str, Array], x: Array) -> tuple[Array, Array]:
+        shapes.append(x.shape)
+        return constrain(x, "rows", None, "hidden") * weights["scale"], x.sum(-1)
+
+    x, weights = jnp.arange(8.0 * 3 * 4).reshape(8, 3, 4), {"scale": jnp.float32(2)}
+    split = per_shard(
+        products,
+        ((), ("rows", None, "hidden")),
+        (("rows", None, "hidden"), ("rows", None)),
+        mesh_axes=("data", "fsdp"),
+    )
+    alone = split(weights, x)
+    with jax.set_mesh(make_mesh(EIGHT)):
+        together = jax.jit(split)(weights, x)
+        some = jax.jit(split)(weights, x[:6])  # 6 rows are not 4 equal parts
+    jax.tree.map(np.testing.assert_array_equal, alone, together)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x: x[:6], alone), some)
+    assert shapes == [(8, 3, 4), (2, 3, 4), (6, 3, 4)]
+
+
+def batch() -> BehaviorCloningBatch:
+    rng = np.random.default_rng(0)
+    shapes = ([(2, 2, False, 0.0), (1, int(rng.integers(1, 4)), False, 0.0)] for _ in range(ROWS))
+    layout = pack([sequences_of(random_trajectory(x, rng))[0] for x in shapes], LENGTH, ROWS)
+    mask = layout.to_batch(np.zeros((layout.num_bins, LENGTH), np.float32)).action_mask
+    weight = np.where(mask, rng.random(mask.shape), 0)
+    return BehaviorCloningBatch(batch=layout.to_batch((weight / weight.sum()).astype(np.float32)))
+
+
+def likelihood(logp: Array, entropy: Array, batch: Any) -> tuple[Array, dict[str, Array]]:
+    return -logp - 0.1 * entropy, {"logp": logp}
+
+
+def gradient_step(layout: MeshConfig | None) -> tuple[Any, dict[str, float], Any]:
+    """(weights after a step, metrics, weights before); with SGD they differ by the gradient."""
+    mesh = device_mesh() if layout is None else make_mesh(layout)
+    sgd_learner = Learner(POLICY, optax.sgd(1.0), likelihood, mesh)
+    before = POLICY.init(jax.random.key(0))
+    state, metrics = sgd_learner.update(sgd_learner.init(jax.random.key(0), before), [batch()])
+    return state.params, fetch_metrics(metrics), before
+
+
+@functools.cache
+def step_on_one_device() -> tuple[Any, dict[str, float], Any]:
+    return gradient_step(None)
+
+
+SLOW = [
+    pytest.param(layout, id=name, marks=pytest.mark.slow)
+    for name, layout in LAYOUTS.items()
+    if layout is not EIGHT
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [pytest.param(EIGHT, id="data 2, fsdp 2, tensor 2"), *SLOW])
+def test_every_layout_gives_the_loss_and_gradient_of_one_device(
+    monkeypatch: pytest.MonkeyPatch, layout: MeshConfig
+):
+    expected, expected_metrics, before = step_on_one_device()
+    # Several chunks on each device, and several blocks of queries.
+    monkeypatch.setattr(chunked_logp, "MAX_CHUNK_LOGITS", 5 * POLICY.vocab_size)
+    monkeypatch.setattr(plain_attention, "MAX_SCORES", 5 * LENGTH)
+    params, metrics, _ = gradient_step(layout)
+    assert metrics == pytest.approx(expected_metrics, abs=1e-5)
+    changes = [
+        float(np.abs(x - y).max())
+        for x, y in zip(jax.tree.leaves(expected), jax.tree.leaves(before))
+    ]
+    assert max(changes) > 1e-3
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5, rtol=0),
+        jax.device_get(expected),
+        jax.device_get(params),
+    )
+    mesh, names = make_mesh(layout), jax.tree.leaves(POLICY.axes(), is_leaf=is_logical_axes)
+    for x, axes in zip(jax.tree.leaves(params), names, strict=True):
+        spec = jax.tree.leaves(tuple(partition_spec(mesh, axes, x.shape)))
+        assert {shard.data.size for shard in x.addressable_shards} == {
+            x.size // num_shards(mesh, tuple(spec))
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layout",
+    [
+        EIGHT,
+        *(
+            pytest.param(LAYOUTS[name], marks=pytest.mark.slow)
+            for name in ("fsdp 8", "fsdp 4, tensor 2")
+        ),
+    ],
+)
+def test_no_device_ever_holds_the_weights_of_all_layers(layout: MeshConfig):
+    mesh = make_mesh(layout)
+    for lowered in Learner(POLICY, optax.adamw(0.1), likelihood, mesh).lower(batch()):
+        hlo = lowered.compile().as_text() or ""
+        assert stacked_all_gathers(hlo, POLICY, mesh) == []
+        kinds_in_loops = {x.kind for x in parse_collectives(hlo) if x.in_loop}
+    assert kinds_in_loops == set()  # the optimizer's
+
+
+def test_the_head_is_gathered_once_and_not_for_each_chunk(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chunked_logp, "MAX_CHUNK_LOGITS", 5 * POLICY.vocab_size)
+    lowered, _ = Learner(
+        POLICY, optax.sgd(1.0), likelihood, make_mesh(MeshConfig(data=1, fsdp=8))
+    ).lower(batch())
+    head = (POLICY.vocab_size, POLICY.config.width)
+    moved = [x for x in parse_collectives(lowered.compile().as_text() or "") if head in x.shapes]
+    assert moved and not any(x.in_loop for x in moved)

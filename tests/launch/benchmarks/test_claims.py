@@ -1,0 +1,201 @@
+"""Comparisons of methods: which runs they make and cache, the interval of a paired difference, and
+the tables of docs/methods.md.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.measures import seconds_until_level, turns_until_level
+from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
+from agentrl_jax.launch.benchmarks.claims.table import learning_table, methods_table
+from agentrl_jax.launch.benchmarks.method_claims import Methods
+from agentrl_jax.launch.sweeps import cells
+from agentrl_jax.launch.sweeps.grid import load_experiment
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning"
+)  # ml_collections loads configs this way
+WORDLE = "configs/wordle_grpo.py:smoke"
+LONGER = Comparison(
+    "longer",
+    "arXiv 0000.00000",
+    "More is better.",
+    Side(WORDLE),
+    Side(WORDLE, {"rl.steps": "9"}),
+    seeds=(1, 2, 3),
+)
+
+
+class Fake(Methods):
+    comparisons: ClassVar = (LONGER,)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    monkeypatch.setattr(
+        cells,
+        "TRAIN_COMMAND",
+        (sys.executable, str(ROOT / "tests" / "support" / "fake_training.py")),
+    )
+    (tmp_path / "page.md").write_text(
+        "before\n<!-- methods -->\nold\n<!-- /methods -->\n<!-- learning -->\n<!-- /learning "
+        "-->\nafter\n"
+    )
+    return Fake(
+        runs=str(tmp_path / "runs"), folder=str(tmp_path / "kept"), page=str(tmp_path / "page.md")
+    )
+
+
+def values(
+    base: Sequence[float | int], method: Sequence[float | int]
+) -> dict[str, list[float | None]]:
+    return {"base": [float(x) for x in base], "method": [float(x) for x in method]}
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "verdict"),
+    [
+        (
+            [1, 2, 3],
+            [2, 3.1, 3.9],
+            "shown",
+        ),  # differences 1, 1.1, .9: 1 ± 4.3027 x .1 / sqrt(3) = .25
+        ([2, 3.1, 3.9], [1, 2, 3], "opposite"),
+        ([1, 2, 3], [2, 2, 5], "not shown"),  # 1, 0, 2: 1 ± 2.48
+        ([1, 2, 3], [1, 2, 3], "not shown"),  # 0 ± 0 contains zero
+    ],
+)
+def test_the_interval_of_the_paired_difference_gives_the_verdict(
+    base: Sequence[float | int], method: Sequence[float | int], verdict: str
+):
+    result = LONGER.verdict(values(base, method))
+    assert result is not None and result[1] == verdict
+    other = {"shown": "opposite", "opposite": "shown"}.get(verdict, verdict)
+    flipped = dataclasses.replace(LONGER, higher_is_better=False).verdict(values(base, method))
+    assert flipped == (result[0], other)
+
+
+def test_one_seed_shows_nothing_and_missing_cells_give_no_verdict():
+    single = dataclasses.replace(LONGER, seeds=(1,))
+    assert single.verdict(values([0], [9])) == ((9.0, math.inf), "not shown")
+    assert LONGER.verdict({"base": [1.0, 2.0, 3.0], "method": [9.0, None, 9.0]}) is None
+
+
+def test_the_bench_caches_each_cell_and_writes_the_table(
+    bench: Fake, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    assert bench.run()["comparisons"] == {"longer": "shown"}
+    # Rates .1, .2, .3 against .2, .3, .4: .1 more on every seed.
+    table = (
+        "| comparison | claim | measure | base | method | difference | verdict |\n"
+        "|---|---|---|---|---|---|---|\n"
+        "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | "
+        "0.3 ± 0.248 | +0.1 ± "
+    )
+    page = (tmp_path / "page.md").read_text()
+    assert (
+        page.startswith(f"before\n<!-- methods -->\n{table}")
+        and " | shown |\n<!-- /methods -->\n" in page
+    )
+    assert capfd.readouterr().out.startswith(table)
+    cached = json.loads((tmp_path / "kept" / "longer" / "method-2.json").read_text())
+    command = f"agentrl-train --config={WORDLE} --config.rl.steps=9 --config.seed=2"
+    assert cached["end"] == cached["value"] == pytest.approx(0.3)
+    assert {name: cached[name] for name in ("command", "measure", "seconds")} == {
+        "command": command, "measure": "final success rate", "seconds": 3.5
+    }  # fmt: skip
+    bench.run()
+    assert (tmp_path / "runs" / f"{LONGER.method.slug}-2" / "began").read_text().count("\n") == 1
+    (tmp_path / "kept" / "longer" / "method-2.json").unlink()
+    bench.print_only = True
+    assert bench.run()["comparisons"] == {"longer": "missing"}
+    assert (
+        "| 0.2 ± 0.248 | 0.3 ± 1.27 (1 missing) | missing | missing |"
+        in (tmp_path / "page.md").read_text()
+    )
+
+
+def test_a_cached_cell_of_another_command_is_refused(bench: Fake, tmp_path: Path):
+    bench.run()
+    path = tmp_path / "kept" / "longer" / "base-1.json"
+    path.write_text(path.read_text().replace("smoke", "quickstart"))
+    with pytest.raises(
+        UserError,
+        match=r"base-1\.json is of agentrl-train .*quickstart.*, final success rate: delete",
+    ):
+        bench.run()
+    path.write_text("{")
+    with pytest.raises(UserError, match="damaged"):
+        bench.run()
+
+
+def test_a_failed_cell_is_reported_after_the_table_is_written(
+    bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Fake, "comparisons", (dataclasses.replace(LONGER, seeds=(1, 7)),))
+    with pytest.raises(UserError, match="2 cells failed"):
+        bench.run()
+    assert (
+        "| 0.1 ± ? (1 missing) | 0.2 ± ? (1 missing) | missing | missing |"
+        in (tmp_path / "page.md").read_text()
+    )
+
+
+def test_an_unknown_comparison_and_a_missing_page_are_named(bench: Fake, tmp_path: Path):
+    with pytest.raises(UserError, match="no comparison 'shorter', only longer"):
+        dataclasses.replace(bench, only="longer,shorter").run()
+    with pytest.raises(UserError, match="no page with one pair of markers"):
+        dataclasses.replace(bench, page=str(tmp_path / "nowhere.md"), print_only=True).run()
+
+
+def test_the_tables_of_the_page_are_those_of_the_cached_cells():
+    cached, page = ROOT / "benchmarks/results/methods", ROOT / "docs" / "methods.md"
+    assert doc_tables.read_section(page, "methods") == methods_table(COMPARISONS, cached)
+    assert doc_tables.read_section(page, "learning") == learning_table(COMPARISONS, cached)
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.name)
+def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path):
+    assert [single.name for single in COMPARISONS].count(comparison.name) == 1
+    base, method = (load_experiment(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
+    assert base != method and base.seed == method.seed
+
+
+@pytest.mark.parametrize(("level", "turns"), [(0.2, 50.0), (0.5, 80.0), (0.9, 100.0)])
+def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(
+    level: float, turns: float, tmp_path: Path
+):
+    successes, lengths = (0.0, 0.9, 0.0, 0.3, 0.6, 0.6, 0.6, 0.6), (10, 20, 20, 10, 10, 10, 10, 10)
+    lines = [
+        {"phase": "rl", "rollout/success": x, "rollout/turns_played": n}
+        for x, n in zip(successes, lengths)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert turns_until_level("rollout/success", level).compute(tmp_path) == turns
+
+
+def test_seconds_are_counted_until_a_mean_of_steps_reaches_a_level(tmp_path: Path):
+    steps = [(0.5, 100.0), (1.0, 1.0), (0.2, 2.0), (1.0, 4.0), (1.0, 8.0)]
+    lines = [
+        {"phase": "rl", "step": i, "rollout/success": value, "time/seconds": took}
+        for i, (value, took) in enumerate(steps)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert (
+        seconds_until_level("rollout/success", 0.5).compute(tmp_path) == 3.0
+    )  # the first step compiles and is not counted
+    assert seconds_until_level("rollout/success", 0.7).compute(tmp_path) == 7.0
+    assert (
+        seconds_until_level("rollout/success", 2.0).compute(tmp_path) == 15.0
+    )  # never: the sum over all steps

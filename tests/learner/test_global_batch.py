@@ -1,0 +1,190 @@
+"""All-gathered indices are those of one process with all groups."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fixtures import (
+    batch_shapes,
+    make_call,
+    make_trajectory,
+    make_turn,
+    random_groups,
+    with_info,
+)
+
+from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.learner.global_batch import (
+    GlobalGroups,
+    _deserialize_index,
+    _merge_parts,
+    _serialize_index,
+    gather_groups,
+)
+from agentrl_jax.learner.sequences import CreditInputs, TokenIndex, collate, make_credit_inputs
+from agentrl_jax.trajectories import Group
+
+
+def assert_equal(a: TokenIndex, b: TokenIndex) -> None:
+    for field in dataclasses.fields(TokenIndex):
+        np.testing.assert_array_equal(
+            getattr(a, field.name), getattr(b, field.name), err_msg=field.name
+        )
+
+
+def exchange(local: list[Any], group_indices: list[list[int]]) -> list[GlobalGroups]:
+    """The global groups of each process, after the parts of all were serialized and merged."""
+    parts = [
+        _deserialize_index(_serialize_index(x, selection))
+        for x, selection in zip(local, group_indices)
+    ]
+    return [_merge_parts(parts, p, x) for p, x in enumerate(local)]
+
+
+def split_round_robin(groups: list[Group], count: int) -> list[GlobalGroups]:
+    local = [collate(groups[p::count]).token_index for p in range(count)]
+    return exchange(local, [list(range(p, len(groups), count)) for p in range(count)])
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(batch_shapes, st.data())
+def test_gathered_credit_inputs_are_those_of_one_process(shapes, data):
+    groups = with_info(
+        random_groups(shapes), answer=lambda turn, place: {"place": place, "reward": turn.reward}
+    )
+    count = data.draw(st.integers(1, 4))
+    owner = data.draw(
+        st.lists(st.integers(0, count - 1), min_size=len(groups), max_size=len(groups))
+    )
+    group_indices = [[i for i, p in enumerate(owner) if p == process] for process in range(count)]
+    local_groups_of = [[groups[i] for i in share] for share in group_indices]
+    expected = random_credit_inputs(groups)
+    assert expected.token_logp is not None
+    group = expected.trajectory_group[expected.token_trajectory]
+    local = [
+        random_credit_inputs(share, expected.token_logp[np.isin(group, selection)])
+        for share, selection in zip(local_groups_of, group_indices)
+    ]
+    for p, global_groups in enumerate(exchange(local, group_indices)):
+        assert_equal(global_groups.token_index, expected)
+        np.testing.assert_array_equal(global_groups.token_index.token_logp, expected.token_logp)
+        np.testing.assert_array_equal(
+            global_groups.token_index.token_sampler_logp, expected.token_sampler_logp
+        )
+        assert global_groups.token_index.token_ref_logp is None
+        assert [turn.info for turn in global_groups.token_index.turns] == [
+            turn.info for turn in expected.turns
+        ]
+        assert [t.task for t in global_groups.token_index.trajectories] == [
+            t.task for t in expected.trajectories
+        ]
+        assert [
+            [call.action.tolist() for call in t.calls]
+            for t in global_groups.token_index.trajectories
+        ] == [[call.action.tolist() for call in t.calls] for t in expected.trajectories]
+        np.testing.assert_array_equal(
+            global_groups.token_index.token_logp[global_groups.local_token_mask],
+            local[p].token_logp,
+        )
+        first, last = sorted(
+            data.draw(st.tuples(st.integers(0, len(groups)), st.integers(0, len(groups))))
+        )
+        part, selection = global_groups.select_groups(np.arange(first, last))
+        assert_equal(part, random_credit_inputs(groups[first:last]))
+        np.testing.assert_array_equal(part.token_logp, expected.token_logp[selection])
+        assert len(part.turns) == len(part.turn_reward) and len(part.trajectories) == len(
+            part.trajectory_group
+        )
+
+
+def random_credit_inputs(groups: list[Group], logp: np.ndarray | None = None) -> CreditInputs:
+    credit_inputs = make_credit_inputs(groups, collate(groups))
+    return dataclasses.replace(
+        credit_inputs,
+        token_logp=np.random.default_rng(0).normal(size=len(credit_inputs.token_sequence))
+        if logp is None
+        else logp,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(batch_shapes, st.integers(1, 5))
+def test_gathered_indices_of_any_number_of_processes_are_those_of_one(shapes, count):
+    groups = random_groups(shapes)
+    expected = collate(groups)
+    for p, global_groups in enumerate(split_round_robin(groups, count)):
+        assert_equal(global_groups.token_index, expected.token_index)
+        assert global_groups.num_groups == len(
+            groups
+        ) and global_groups.local_groups.tolist() == list(range(p, len(groups), count))
+        local = collate(groups[p::count])
+        np.testing.assert_array_equal(
+            global_groups.token_index.token_position[global_groups.local_token_mask],
+            local.token_index.token_position,
+        )
+        tokens = expected.token_values("tokens")[global_groups.local_token_mask]
+        np.testing.assert_array_equal(tokens, local.token_values("tokens"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(batch_shapes, st.data())
+def test_selected_groups_have_the_index_of_these_groups_alone(shapes, data):
+    groups = random_groups(shapes)
+    first = data.draw(st.integers(0, len(groups)))
+    last = data.draw(st.integers(first, len(groups)))
+    indices = collate(groups).token_index
+    part, selection = gather_groups(ProcessGroup(), indices, len(groups)).select_groups(
+        np.arange(first, last)
+    )
+    assert_equal(part, collate(groups[first:last]).token_index)
+    np.testing.assert_array_equal(part.token_position, indices.token_position[selection])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_interleaved_sequences_of_two_agents_are_gathered(count: int):
+    def two_agents(group: int) -> Group:
+        calls = [
+            make_call([group], [1]),
+            make_call([9], [2]),
+            make_call([group, 1, 5], [3]),
+            make_call([9, 2], [4]),
+        ]
+        return Group("a", (make_trajectory(*(make_turn([call]) for call in calls)),) * 2)
+
+    groups = [two_agents(group) for group in range(4)]
+    expected = collate(groups).token_index
+    assert expected.token_sequence[:8].tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    for global_groups in split_round_robin(groups, count):
+        assert_equal(global_groups.token_index, expected)
+        assert_equal(
+            global_groups.select_groups(np.arange(1, 3))[0], collate(groups[1:3]).token_index
+        )
+
+
+def test_a_call_takes_a_few_bytes_whatever_its_length():
+    short, long = (
+        len(
+            _serialize_index(
+                collate(random_groups([[[(3, n, False, 1.0)] * 20] * 8])).token_index, [0]
+            )
+        )
+        for n in (2, 200)
+    )
+    assert long < short * 1.2
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_without_a_group_have_no_tokens(count: int):
+    groups = random_groups([[[(2, 3, False, 1.0)]]])
+    first, *others = split_round_robin(groups, count)
+    assert first.local_token_mask.all() and first.local_token_mask.size == 3
+    assert all(
+        global_groups.local_token_mask.size == 3
+        and not global_groups.local_token_mask.any()
+        and not len(global_groups.local_groups)
+        for global_groups in others
+    )

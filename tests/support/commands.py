@@ -1,0 +1,42 @@
+"""Runs the programs of launch/ as a user would."""
+
+import os
+import subprocess
+import sys
+
+# Flags that make the quickstart's smoke variant even smaller.
+SMALL = [
+    "--config.policy.layers=1",
+    "--config.policy.width=16",
+    "--config.policy.hidden=32",
+    "--config.policy.heads=2",
+    "--config.policy.kv_heads=1",
+    "--config.policy.head_size=8",
+    "--config.demonstrations.episodes=200",
+    "--config.sft.source.batch=16",
+    "--config.sft.steps=80",
+    "--config.rl.steps=6",
+    "--config.sft.checkpoint_every=30",
+    "--config.rl.checkpoint_every=2",
+    "--config.rl.source.tasks=4",
+    "--config.evaluation.episodes=8",
+    "--config.engine.rows=32",
+    "--config.environment.options.words=2",
+    "--config.rl.algorithm.microbatch=8",
+    "--config.sft.algorithm.microbatch=8",
+]
+
+
+def run(command: str, *flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    return subprocess.run(
+        [sys.executable, "-m", f"agentrl_jax.launch.{command}", *flags],
+        input=stdin, capture_output=True, text=True, timeout=300, env=environment, encoding="utf-8",
+    )  # fmt: skip
+
+
+def assert_one_clear_sentence(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.returncode == 2 and len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    assert all(word in lines[0] for word in words), lines[0]
