@@ -162,11 +162,10 @@ def get_config(variant: str = "subset-archer") -> Experiment:
         players=("random", "expert"),
     )
     config.tokenizer = BPETokenizer(game.vocabulary, all_bytes=False, merge_across_spaces=True)
-    if config.rl:
-        config.rl.checkpoint_every = 8  # an iteration may take half a minute
+    if "rl" in config.phases:
+        config.phases["rl"].checkpoint_every = 8  # an iteration may take half a minute
     if method == "filtered":
-        assert config.sft
-        config.sft.label, config.sft.source = (
+        config.phases["sft"].label, config.phases["sft"].source = (
             LABELS[method],
             Demonstrations(batch=32, top_fraction=0.1),
         )

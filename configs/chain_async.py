@@ -5,8 +5,8 @@ the truncated importance weights of DART (arXiv 2509.23866), w = min(exp(learner
 `:base` waits for every rollout before it trains, with the same algorithm, engine and environments;
 `:plain` streams without the weights.
 
-Expected effect: the success of `:base` in less time; and with `--config.rl.source.staleness=4`,
-steadier than `:plain`.
+Expected effect: the success of `:base` in less time; and steadier than `:plain` with
+`--config.phases.rl.source.staleness=4`.
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
@@ -39,8 +39,7 @@ def get_config(variant: str = "method") -> Experiment:
     config = small_experiment(
         "chain-async", CHAIN, algorithm, source, steps=40, label="GRPO", record_groups=16
     )
-    assert config.sft
-    config.sft.steps = 100
+    config.phases["sft"].steps = 100
     config.environment.delay = EnvLatency(0.1)
     config.engine.parked_slots = 256  # three steps' episodes
     return config

@@ -42,5 +42,5 @@ def get_config(variant: str = "method") -> Experiment:
         method=StrategistRollouts(8, send_strategy_to_env=True, critical_turn_judge=progress_turns),
     )
     algorithm = epo_strategic(agent="policy", scale=1.0, **training_settings(CHAIN_WITH_PLANS))
-    source = WithFrozenAgent(Rollouts(tasks=16, strategy=strategy))
+    source = WithFrozenAgent("sft", Rollouts(tasks=16, strategy=strategy))
     return small_experiment("chain-epo-strategic", CHAIN_WITH_PLANS, algorithm, source, label="EPO")

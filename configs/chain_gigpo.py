@@ -4,7 +4,7 @@ Released: gamma .95, weight 1, means only.
 
 Expected effect: faster than with the episode's advantage alone (`:base`).
 
-Measured at learning rate 3e-4 (`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/methods.md)
 

@@ -6,15 +6,15 @@ likelihood of successful rollouts. A chain's episodes have about 40 policy-writt
 is .5 here (lambda .95), and the warm-up 10 steps. UI-TARS-2 does not state its alpha.
 
 Expected effect: better than the same without warm-up (`:base`) over as many updates of the policy,
-where the critic starts from random values (`--config.rl.algorithm.critic.head.scale=1`). A critic
-that starts at zero has nothing to unlearn: with it both were alike.
+where the critic starts from random values (`--config.phases.rl.algorithm.critic.head.scale=1`).
+A critic that starts at zero has nothing to unlearn: with it both were alike.
 
 `:flywheel` is UI-TARS-2 with a turn of its data flywheel every 10 steps (its numbers are not
 published): failed rollouts are used for continued pre-training as text, successful ones are
 imitated.
 
 Measured with random critic values (the flag above) and learning rate 3e-4
-(`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+(`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 288 s; score: success 1.00 over 3 seeds (docs/methods.md)
 

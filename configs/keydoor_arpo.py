@@ -7,7 +7,7 @@ are no malformed actions here to subtract .5 for.
 Expected effect: groups that all failed give a signal again; more success than without replay
 (`:base`, GRPO with the same clips).
 
-Measured at learning rate 3e-4 (`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 202 s; score: success .12 over 6 seeds (docs/methods.md)
 

@@ -8,7 +8,7 @@ replay buffer is sampled from once it holds more than 24 episodes.
 
 Expected effect: faster than the base without replay (`:base`) where success is rare.
 
-Measured at learning rate 3e-4 (`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 259 s; score: success .12 over 3 seeds (docs/methods.md)
 

@@ -8,7 +8,7 @@ alone.
 
 Expected effect: played live, more episodes succeed than after offline step RL.
 
-Measured at learning rate 3e-4 (`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 180 s; score: success .88 over 3 seeds (docs/methods.md)
 

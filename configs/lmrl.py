@@ -48,13 +48,12 @@ CLONING_TRANSITIONS = 32  # turns per step of behavior cloning, where it samples
 def _filtered(task: LmrlTask, name: str) -> Experiment:
     """Imitation of the best episodes alone."""
     config = _experiment(task, name, None)
-    assert config.sft
     demonstrations = (
         Demonstrations(task.batch, successful_only=True)
         if task.top_fraction is None
         else Demonstrations(task.batch, top_fraction=task.top_fraction)
     )
-    config.sft.label, config.sft.source = (
+    config.phases["sft"].label, config.phases["sft"].source = (
         "filtered BC",
         _with_transitions(demonstrations, CLONING_TRANSITIONS if task.transitions_per_step else 0),
     )
@@ -133,7 +132,7 @@ def _experiment(
     config = small_experiment(
         name, task, algorithm, source, players=("random", task.player, "expert"), **settings
     )
-    assert config.demonstrations and config.sft
+    assert config.demonstrations
     config.tokenizer = BPETokenizer(
         vocab_size=task.vocabulary, all_bytes=False, merge_across_spaces=task.phrases
     )
@@ -141,7 +140,7 @@ def _experiment(
         task.episodes,
         task.evaluation_episodes,
     )
-    config.sft.source = _with_transitions(
+    config.phases["sft"].source = _with_transitions(
         Demonstrations(task.batch), CLONING_TRANSITIONS if task.transitions_per_step else 0
     )
     for phase in config.phases.values() if task.num_ranked_actions else ():
@@ -190,11 +189,11 @@ def _value_guided_experiment(
     steps: int,
 ) -> Experiment:
     config = _experiment(task, name, algorithm, source, steps=steps, label=label)
-    assert isinstance(config.policy, DecoderConfig) and config.rl
+    assert isinstance(config.policy, DecoderConfig)
     head = HeadConfig(bias=task.value_bias)
     config.policy = ValueGuidedConfig(config.policy, head, head, twins, task.beta)
     if task.num_ranked_actions:
-        config.rl.evaluation_strategy = _ranked_strategy(
+        config.phases["rl"].evaluation_strategy = _ranked_strategy(
             task, score=score, temperature=task.ranking_temperature
         )
     return config

@@ -8,7 +8,7 @@ right answer that used all tools, KL 0, two epochs. Attribution is soft, or `:ha
 Expected effect: the success of independent episodes (`:base`, as many per group) with fewer tool
 calls (`rollout/turns_played`).
 
-Measured at learning rate 3e-4 (`--config.rl.algorithm.optimizer.learning_rate=3e-4`).
+Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
 
 Hardware: 2 CPU cores; time: about 72 s; score: success .92 over 3 seeds (docs/methods.md)
 

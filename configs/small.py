@@ -102,6 +102,15 @@ def small_experiment(
         bin_length=task.max_length,
         microbatch=16,
     )
+    phases = {
+        "sft": Phase(
+            "SFT", Demonstrations(batch=32), imitate, steps=task.sft_steps, checkpoint_every=1000
+        )
+    }
+    if algorithm:
+        phases["rl"] = Phase(
+            label, source or rollouts(), algorithm, steps=steps, checkpoint_every=1000
+        )
     return Experiment(
         name=name,
         environment=EnvironmentConfig(
@@ -111,12 +120,7 @@ def small_experiment(
         tokenizer=BPETokenizer(vocab_size=VOCABULARY, all_bytes=False),
         policy=DecoderConfig(layers=2, width=64, hidden=128, heads=4, kv_heads=2, head_size=16),
         demonstrations=DemonstrationConfig(task.player, episodes=4000),
-        sft=Phase(
-            "SFT", Demonstrations(batch=32), imitate, steps=task.sft_steps, checkpoint_every=1000
-        ),
-        rl=Phase(label, source or rollouts(), algorithm, steps=steps, checkpoint_every=1000)
-        if algorithm
-        else None,
+        phases=phases,
         evaluation=EvaluationConfig(episodes=256, players=tuple(players)),
         engine=EngineConfig(
             rows=128,

@@ -25,7 +25,7 @@ def get_config() -> Experiment:
     config.environment.options = {}
     config.policy = DecoderConfig(layers=3, width=96, hidden=288, heads=4, kv_heads=2, head_size=24)
     config.demonstrations = DemonstrationConfig("consistent", episodes=100_000)
-    config.sft = Phase(
+    config.phases["sft"] = Phase(
         "SFT",
         Demonstrations(batch=48),
         BehaviorCloningConfig(
@@ -36,7 +36,7 @@ def get_config() -> Experiment:
         steps=3500,
         checkpoint_every=500,
     )
-    config.rl = Phase(
+    config.phases["rl"] = Phase(
         "GRPO",
         Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
         grpo(

@@ -18,11 +18,12 @@ from agentrl_jax.training.config import Experiment
 
 def get_config(variant: str = "quickstart") -> Experiment:
     config = wordle_grpo.get_config(variant)
-    assert config.rl
     config.name = config.name.replace("quickstart", "wordle-dr-grpo")
-    config.rl.label = "Dr.GRPO"
     optimizer, longest = AdamWConfig(1e-3, warmup_steps=5), wordle_grpo.MAX_LENGTH
-    config.rl.algorithm = dr_grpo(
-        float(longest), optimizer=optimizer, minibatches=2, bin_length=longest, microbatch=32
+    config.phases["rl"].label, config.phases["rl"].algorithm = (
+        "Dr.GRPO",
+        dr_grpo(
+            float(longest), optimizer=optimizer, minibatches=2, bin_length=longest, microbatch=32
+        ),
     )
     return config

@@ -42,29 +42,33 @@ def get_config(variant: str = "quickstart") -> Experiment:
         tokenizer=BPETokenizer(vocab_size=128, all_bytes=False),
         policy=DecoderConfig(layers=3, width=64, hidden=192, heads=4, kv_heads=2, head_size=16),
         demonstrations=DemonstrationConfig("consistent", episodes=30_000),
-        sft=Phase(
-            "SFT",
-            Demonstrations(batch=32),
-            BehaviorCloningConfig(
-                optimizer=AdamWConfig(4e-3, warmup_steps=50, final_fraction=0.1, weight_decay=0.01),
-                bin_length=MAX_LENGTH,
-                microbatch=16,
+        phases={
+            "sft": Phase(
+                "SFT",
+                Demonstrations(batch=32),
+                BehaviorCloningConfig(
+                    optimizer=AdamWConfig(
+                        4e-3, warmup_steps=50, final_fraction=0.1, weight_decay=0.01
+                    ),
+                    bin_length=MAX_LENGTH,
+                    microbatch=16,
+                ),
+                steps=2000,
+                checkpoint_every=500,
             ),
-            steps=2000,
-            checkpoint_every=500,
-        ),
-        rl=Phase(
-            "GRPO",
-            Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
-            grpo(
-                optimizer=AdamWConfig(1e-3, warmup_steps=5),
-                minibatches=2,
-                bin_length=MAX_LENGTH,
-                microbatch=32,
+            "rl": Phase(
+                "GRPO",
+                Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
+                grpo(
+                    optimizer=AdamWConfig(1e-3, warmup_steps=5),
+                    minibatches=2,
+                    bin_length=MAX_LENGTH,
+                    microbatch=32,
+                ),
+                steps=120,
+                checkpoint_every=40,
             ),
-            steps=120,
-            checkpoint_every=40,
-        ),
+        },
         evaluation=EvaluationConfig(episodes=512, players=("random", "consistent", "expert")),
         engine=EngineConfig(
             rows=256, positions=MAX_LENGTH, prefill_chunk=8, min_decode_steps=6, batching_delay=0.1
@@ -72,8 +76,8 @@ def get_config(variant: str = "quickstart") -> Experiment:
     )
     if variant == "smoke":
         config.name = "quickstart-smoke"
-        assert config.demonstrations and config.sft and config.rl
+        assert config.demonstrations
         config.demonstrations.episodes, config.evaluation.episodes = 1000, 64
-        config.sft.steps, config.rl.steps = 20, 5
-        config.rl.source = Rollouts(tasks=8, strategy=IndependentEpisodes(group_size=8))
+        config.phases["sft"].steps, config.phases["rl"].steps = 20, 5
+        config.phases["rl"].source = Rollouts(tasks=8, strategy=IndependentEpisodes(group_size=8))
     return config

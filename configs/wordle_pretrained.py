@@ -49,31 +49,37 @@ def get_config(variant: str = "full") -> Experiment:
             alpha=32.0,
         ),
         demonstrations=DemonstrationConfig("consistent", episodes=2000),
-        sft=Phase(
-            "SFT",
-            Demonstrations(batch=32),
-            BehaviorCloningConfig(
-                optimizer=AdamWConfig(2e-4, warmup_steps=10), bin_length=MAX_LENGTH, microbatch=8
+        phases={
+            "sft": Phase(
+                "SFT",
+                Demonstrations(batch=32),
+                BehaviorCloningConfig(
+                    optimizer=AdamWConfig(2e-4, warmup_steps=10),
+                    bin_length=MAX_LENGTH,
+                    microbatch=8,
+                ),
+                steps=60,
             ),
-            steps=60,
-        ),
-        rl=Phase(
-            "GRPO",
-            Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
-            grpo(optimizer=AdamWConfig(1e-4, warmup_steps=5), bin_length=MAX_LENGTH, microbatch=8),
-            steps=100,
-        ),
+            "rl": Phase(
+                "GRPO",
+                Rollouts(tasks=32, strategy=IndependentEpisodes(group_size=8)),
+                grpo(
+                    optimizer=AdamWConfig(1e-4, warmup_steps=5), bin_length=MAX_LENGTH, microbatch=8
+                ),
+                steps=100,
+            ),
+        },
         evaluation=EvaluationConfig(episodes=256, players=("random", "consistent", "expert")),
         engine=EngineConfig(
             rows=64, positions=MAX_LENGTH, prefill_chunk=64, min_decode_steps=8, batching_delay=0.1
         ),
     )
     if variant == "smoke":
-        assert config.demonstrations and config.sft and config.rl
+        assert config.demonstrations
         config.name += "-smoke"
         config.demonstrations.episodes, config.evaluation.episodes = 50, 8
-        config.sft.steps = config.rl.steps = 2
-        config.sft.source, config.rl.source = (
+        config.phases["sft"].steps = config.phases["rl"].steps = 2
+        config.phases["sft"].source, config.phases["rl"].source = (
             Demonstrations(batch=4),
             Rollouts(2, IndependentEpisodes(group_size=2)),
         )

@@ -52,8 +52,12 @@ def make_experiment(steps: int = 10) -> Experiment:
         tokenizer=ByteTokenizer(),
         policy=DecoderConfig(layers=2, width=32, hidden=64, heads=2, kv_heads=1, head_size=16),
         demonstrations=DemonstrationConfig("weak", episodes=500),
-        sft=Phase("SFT", Demonstrations(32), cloning, steps=40),
-        rl=Phase("GRPO", AsyncRollouts(Rollouts(tasks=8), staleness=2), algorithm, steps=steps),
+        phases={
+            "sft": Phase("SFT", Demonstrations(32), cloning, steps=40),
+            "rl": Phase(
+                "GRPO", AsyncRollouts(Rollouts(tasks=8), staleness=2), algorithm, steps=steps
+            ),
+        },
         evaluation=EvaluationConfig(episodes=64, players=("random", "expert")),
         record_groups=8,  # every rollout is logged: the index of rollouts is built from the log
         engine=EngineConfig(rows=64, parked_slots=128, positions=200),  # three steps' episodes

@@ -67,18 +67,20 @@ def make_experiment(steps: int = 40) -> Experiment:
         tokenizer=ByteTokenizer(),
         policy=DecoderConfig(layers=2, width=32, hidden=64, heads=2, kv_heads=1, head_size=16),
         demonstrations=DemonstrationConfig("random", episodes=500),
-        sft=Phase(
-            "SFT",
-            Demonstrations(32),
-            BehaviorCloningConfig(optimizer=AdamWConfig(3e-3), bin_length=64, microbatch=16),
-            steps=40,
-        ),
-        rl=Phase(
-            "GRPO",
-            Rollouts(tasks=16),
-            grpo(optimizer=AdamWConfig(5e-3), bin_length=64, microbatch=64),
-            steps=steps,
-        ),
+        phases={
+            "sft": Phase(
+                "SFT",
+                Demonstrations(32),
+                BehaviorCloningConfig(optimizer=AdamWConfig(3e-3), bin_length=64, microbatch=16),
+                steps=40,
+            ),
+            "rl": Phase(
+                "GRPO",
+                Rollouts(tasks=16),
+                grpo(optimizer=AdamWConfig(5e-3), bin_length=64, microbatch=64),
+                steps=steps,
+            ),
+        },
         evaluation=EvaluationConfig(episodes=64, players=("random", "expert")),
     )
 

@@ -58,9 +58,8 @@ def tanh_policy_gradient(**settings) -> PolicyGradientConfig:
 
 if __name__ == "__main__":
     experiment = own_environment.make_experiment(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
-    assert experiment.rl
-    experiment.name, experiment.rl.label = "own-loss", "tanh"
-    experiment.rl.algorithm = tanh_policy_gradient(
+    experiment.name, experiment.phases["rl"].label = "own-loss", "tanh"
+    experiment.phases["rl"].algorithm = tanh_policy_gradient(
         optimizer=AdamWConfig(5e-3), bin_length=64, microbatch=64, epochs=2, rescore=True
     )
     train(experiment, Path("runs/example-own-loss"), fresh=True)

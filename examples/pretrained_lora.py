@@ -61,8 +61,10 @@ def make_experiment(folder: str, steps: int) -> Experiment:
         tokenizer=FolderTokenizer(folder),
         policy=LoraConfig(PretrainedDecoder(folder), rank=8, alpha=16.0),
         demonstrations=DemonstrationConfig("consistent", episodes=50),
-        sft=Phase("SFT", Demonstrations(batch=4), cloning, steps=steps),
-        rl=Phase("GRPO", rollouts, algorithm, steps=steps),
+        phases={
+            "sft": Phase("SFT", Demonstrations(batch=4), cloning, steps=steps),
+            "rl": Phase("GRPO", rollouts, algorithm, steps=steps),
+        },
         evaluation=EvaluationConfig(episodes=8, players=("random", "expert")),
         engine=EngineConfig(rows=8, positions=MAX_LENGTH, prefill_chunk=64),
     )

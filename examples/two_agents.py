@@ -48,8 +48,12 @@ def make_experiment(steps: int = 30) -> Experiment:
         tokenizer=ByteTokenizer(),
         policy=DecoderConfig(layers=2, width=32, hidden=64, heads=2, kv_heads=1, head_size=16),
         demonstrations=DemonstrationConfig("random", episodes=500),
-        sft=Phase("SFT", Demonstrations(32), cloning, steps=60),
-        rl=Phase("self-play", Rollouts(tasks=32, strategy=SelfPlay(8)), algorithm, steps=steps),
+        phases={
+            "sft": Phase("SFT", Demonstrations(32), cloning, steps=60),
+            "rl": Phase(
+                "self-play", Rollouts(tasks=32, strategy=SelfPlay(8)), algorithm, steps=steps
+            ),
+        },
         evaluation=EvaluationConfig(episodes=256, players=("random", "expert")),
     )
 

@@ -93,6 +93,8 @@ def _error_sentence(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Error whilst parsing config file" in text:
         return lines[-1].split("Error: ", 1)[-1]
+    if isinstance(error, KeyError) and text.isidentifier():  # that a dict of the config lacks
+        return f"the config has nothing called {text!r} there: see the names in the config file"
     return (
         f"{lines[0] if lines else type(error).__name__} (see --help, and the fields in the "
         "config file)"

@@ -1,5 +1,5 @@
 """Train over seeds and a grid: agentrl-sweep --config=FILE[:variant] --seeds=0,1,2 --out=FOLDER
-[--grid='rl.steps=40,80;...']
+[--grid='phases.rl.steps=40,80;...']
 
 A cell is one agentrl-train with a run folder of its own in FOLDER; --parallel=2 runs two at a time.
 The same command again resumes where it stopped and skips finished cells; --config.field=value is

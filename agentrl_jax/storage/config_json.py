@@ -10,7 +10,11 @@ from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.files import atomic_write
-from agentrl_jax.storage.format_version import FORMAT_VERSION, VERSION_KEY, check_format_version
+from agentrl_jax.storage.format_version import (
+    RUN_FORMAT_VERSION,
+    VERSION_KEY,
+    check_format_version,
+)
 
 CONFIG_FILE = "config.json"
 _TRUSTED_MODULES = {"agentrl_jax"}  # top-level modules
@@ -136,6 +140,8 @@ def differences(a: Any, b: Any, location: str = "config") -> Iterator[str]:
             is_structure = key in ("fields", "dict", "class", "function")
             inner = location if is_structure else f"{location}.{key}"
             yield from differences(a.get(key), b.get(key), inner)
+        if a.keys() == b.keys() and list(a) != list(b):  # phases are trained in their order
+            yield f"{location} was in the order {', '.join(a)} and is in the order {', '.join(b)}"
     elif a != b:
         yield f"{location} was {json.dumps(a)} and is {json.dumps(b)}"
 
@@ -206,7 +212,7 @@ def load_config(run_dir: Path) -> Any:
 
 
 def _versioned(data: Any) -> dict[str, Any]:
-    return {VERSION_KEY: FORMAT_VERSION, **data}
+    return {VERSION_KEY: RUN_FORMAT_VERSION, **data}
 
 
 def _read_config_data(run_dir: Path) -> dict[str, Any]:
@@ -215,5 +221,5 @@ def _read_config_data(run_dir: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"an object was expected, not {type(data).__name__}")
     remedy = "use the version that wrote it, or start over with --fresh or another --run_dir"
-    check_format_version(data, run_dir, "run folder", remedy)
+    check_format_version(data, RUN_FORMAT_VERSION, run_dir, "run folder", remedy)
     return data

@@ -13,7 +13,11 @@ import numpy as np
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.files import atomic_write
-from agentrl_jax.storage.format_version import FORMAT_VERSION, VERSION_KEY, check_format_version
+from agentrl_jax.storage.format_version import (
+    DATASET_FORMAT_VERSION,
+    VERSION_KEY,
+    check_format_version,
+)
 from agentrl_jax.trajectories import Trajectory
 
 # One row per record; success is -1 where the environment does not report it.
@@ -135,7 +139,7 @@ def bind_manifest(folder: Path, manifest: DatasetManifest) -> None:
     """
     fields = dataclasses.asdict(manifest)
     if not (folder / MANIFEST_FILE).exists():
-        text = json.dumps({VERSION_KEY: FORMAT_VERSION, **fields}, indent=1) + "\n"
+        text = json.dumps({VERSION_KEY: DATASET_FORMAT_VERSION, **fields}, indent=1) + "\n"
         with atomic_write(folder / MANIFEST_FILE) as unfinished:
             unfinished.write_text(text)
     stored, expected = dataclasses.asdict(read_manifest(folder)), json.loads(json.dumps(fields))
@@ -158,7 +162,7 @@ def read_manifest(folder: Path) -> DatasetManifest:
         if not isinstance(data, dict):
             raise ValueError(f"an object was expected, not {type(data).__name__}")
         remedy = "read it with the version that wrote it, or write the dataset again elsewhere"
-        check_format_version(data, folder, "dataset", remedy)
+        check_format_version(data, DATASET_FORMAT_VERSION, folder, "dataset", remedy)
         return DatasetManifest(**{name: x for name, x in data.items() if name != VERSION_KEY})
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is missing or corrupt: {folder} is no dataset") from error

@@ -145,9 +145,8 @@ class EvaluationConfig:
 
 @dataclass
 class Experiment:
-    """Demonstrations -> supervised fine-tuning -> reinforcement learning -> evaluation.
-
-    A part that is None is skipped.
+    """Demonstrations, then phases in their order, each from the weights of the one before and
+    followed by an evaluation.
     """
 
     name: str
@@ -155,9 +154,9 @@ class Experiment:
     tokenizer: Callable[[Sequence[str]], Any]  # from the texts of the demonstrations
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
+    # None: a phase that reads them cannot be opened
     demonstrations: DemonstrationConfig | None = field(default_factory=DemonstrationConfig)
-    sft: Phase | None = None
-    rl: Phase | None = None
+    phases: dict[str, Phase] = field(default_factory=dict)  # in the order in which they are trained
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
@@ -165,13 +164,6 @@ class Experiment:
     record_groups: int = 2  # groups of each step that are written to trajectories.jsonl
     # Time is simulated instead of measured, so that an asynchronous run is reproducible.
     clock: VirtualClock | None = None
-
-    @property
-    def phases(self) -> dict[str, Phase]:
-        """The phases that are not None, in order."""
-        return {
-            name: phase for name, phase in (("sft", self.sft), ("rl", self.rl)) if phase is not None
-        }
 
     @property
     def default_run_dir(self) -> Path:

@@ -118,11 +118,6 @@ def run_phase(
     Returns:
         The trained parameters, and the seconds of all its steps, before and after resumptions.
     """
-    if phase.publish_every < 1 or phase.checkpoint_every % phase.publish_every:
-        raise UserError(
-            f"{name}: weights are published every {phase.publish_every} steps: "
-            "checkpoint_every must be a multiple of that"
-        )
     algorithm = phase.algorithm.build(run.policy, run.mesh, phase.steps)
     state = algorithm.init(jax.random.key(run.experiment.seed), params)
     checkpointer = PhaseCheckpointer(run.run_dir / "checkpoints" / name)
@@ -245,9 +240,9 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
         for name in names
     ]
     difference = None
-    if len(phases) == 2:
-        difference = paired_difference(trajectories[phases[1]], trajectories[phases[0]])
-    run.reporter.table(summaries, difference, (phases[-1], phases[0]) if difference else ("", ""))
+    if len(phases) > 1:
+        difference = paired_difference(trajectories[phases[-1]], trajectories[phases[-2]])
+    run.reporter.table(summaries, difference, (phases[-1], phases[-2]) if difference else ("", ""))
     failures = run.process_group.all_gather("environment failures", run.runtime.failures.to_dict())
     if not run.process_group.is_coordinator:
         return summaries

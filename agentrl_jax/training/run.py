@@ -23,9 +23,9 @@ from agentrl_jax.training.builders import (
     make_agent,
     make_learner_mesh,
     make_runtime,
-    make_workers,
 )
 from agentrl_jax.training.config import Experiment, RunContext
+from agentrl_jax.training.config_checks import check_config
 from agentrl_jax.training.evaluation import evaluation_strategy, flatten, play_all
 from agentrl_jax.trajectories import Trajectory
 
@@ -60,7 +60,7 @@ class Run:
         self.process_group = process_group or ProcessGroup()
         # For its metadata and scripted policies; also fails early where the name is wrong.
         self.env = make(experiment.environment.name, experiment.environment.options)
-        self._check_config()
+        check_config(experiment, self.env)
         self._bind_run_dir()
         self.reporter = (
             Reporter(run_dir, quiet)
@@ -79,32 +79,6 @@ class Run:
         except BaseException:
             self.close()
             raise
-
-    def _check_config(self) -> None:
-        """Raises UserError for all mistakes that can be found before anything is built."""
-        experiment = self.experiment
-        players = [("evaluation.players", player) for player in experiment.evaluation.players]
-        if experiment.demonstrations is not None and not experiment.demonstrations.path:
-            players.append(("demonstrations.player", experiment.demonstrations.player))
-        for field, player in players:
-            if player not in self.env.scripted_policies:
-                raise UserError(
-                    f"config.{field}: {type(self.env).__name__} has no scripted policy "
-                    f"{player!r}, only {', '.join(self.env.scripted_policies)}"
-                )
-        experiment.environment.timeouts.validate()
-        if experiment.clock and experiment.environment.workers:
-            raise UserError(
-                "config.clock needs environments in this process: set environment.workers to 0"
-            )
-        make_workers(experiment.environment)
-        experiment.agent.limits.check()
-        policy = experiment.policy.build(1)
-        if not experiment.mesh.memory_gb:
-            make_learner_mesh(experiment, policy)
-        for name, phase in experiment.phases.items():
-            if phase.steps < 1 or phase.checkpoint_every < 1:
-                raise UserError(f"config.{name}.steps and checkpoint_every must be at least 1")
 
     def _bind_run_dir(self) -> None:
         with self.process_group.coordinator_first("the run folder"):

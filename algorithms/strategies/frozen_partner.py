@@ -18,9 +18,9 @@ class WithFrozenAgent:
     The agent has an engine of its own.
     """
 
+    phase: str  # whose newest checkpoint it plays with
     rollouts: Rollouts = field(default_factory=Rollouts)
     name: str = "actor"
-    phase: str = "sft"
     on_policy: bool = field(default=True, init=False)
 
     def open(self, run: RunContext) -> ExperienceIterator:

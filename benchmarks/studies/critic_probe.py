@@ -29,7 +29,7 @@ from agentrl_jax.training.run import Run
 
 def restore_algorithm(run: Run) -> tuple[Archer, TrainState]:
     """The algorithm and its state from the last checkpoint."""
-    phase = run.experiment.rl
+    phase = run.experiment.phases["rl"]
     assert phase is not None and isinstance(phase.algorithm, ArcherConfig), (
         "the run's method is not ArCHer"
     )
@@ -69,8 +69,7 @@ def sample_pairs(
 def main(run_dir: Path) -> None:
     with Run(config_json.load_config(run_dir), run_dir, quiet=True) as run:
         algorithm, state = restore_algorithm(run)
-        assert run.experiment.rl
-        trajectories = run.evaluation_trajectories(run.experiment.rl.label)
+        trajectories = run.evaluation_trajectories(run.experiment.phases["rl"].label)
         turns = [turn for t in trajectories for turn in transitions_of(t, run.agent, 1.0)]
         states, old, new = sample_pairs(turns, np.random.default_rng(0))
         won = [turn for turn in turns if turn.terminated and turn.reward == 0]

@@ -47,18 +47,15 @@ def run_worker(folder: Path, count: int, steps: int) -> None:
     from agentrl_jax.training.run import Run
 
     config = get_config()
-    assert (
-        config.demonstrations
-        and config.rl
-        and isinstance(config.rl.algorithm, PolicyGradientConfig)
-    )
+    phase = config.phases["rl"]
+    assert config.demonstrations and isinstance(phase.algorithm, PolicyGradientConfig)
     config.demonstrations.episodes, config.environment.workers, config.evaluation.players = (
         1000,
         0,
         (),
     )
-    config.rl.algorithm = dataclasses.replace(
-        config.rl.algorithm, regularizers={"kl": KL(1e-3)}
+    phase.algorithm = dataclasses.replace(
+        phase.algorithm, regularizers={"kl": KL(1e-3)}
     )  # every row has a loss, also without signal
     processes = (
         initialize(flags.FLAGS.coordinator, count, flags.FLAGS.process_id)
@@ -66,7 +63,7 @@ def run_worker(folder: Path, count: int, steps: int) -> None:
         else ProcessGroup()
     )
     with processes, Run(config, folder / "run", True, processes) as run:
-        phase, cells = config.rl, []
+        cells = []
         algorithm = phase.algorithm.build(run.policy, run.mesh, steps)
         state, feed = algorithm.init(jax.random.key(0), run.params), phase.source.open(run.context)
         for step in range(steps):

@@ -1,4 +1,4 @@
-"""A grid of settings: 'rl.steps=40,80;policy.width=16' -> settings, cells and experiments."""
+"""A grid of settings: 'phases.rl.steps=4,8;policy.width=16' -> settings, cells, experiments."""
 
 import itertools
 import re
@@ -54,7 +54,7 @@ def parse_seeds(text: Sequence[str]) -> list[int]:
 
 
 def setting_name(setting: Setting) -> str:
-    """{"rl.steps": "40"} -> rl.steps=40"""
+    """{"phases.rl.steps": "40"} -> phases.rl.steps=40"""
     return ",".join(f"{field}={value}" for field, value in setting.items())
 
 

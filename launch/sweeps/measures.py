@@ -28,14 +28,12 @@ def last_row(run_dir: Path) -> dict[str, Any]:
     """
     rows = _rows(run_dir)
     if not rows:
-        raise UserError(
-            f"the run in {run_dir} trained nothing: its config has neither `sft` nor `rl`"
-        )
+        raise UserError(f"the run in {run_dir} trained nothing: its config has no phases")
     return rows[-1]
 
 
 def first_row(run_dir: Path) -> dict[str, Any] | None:
-    """The row for the policy before the last phase; None where there was only one phase."""
+    """The row for the policy after the first phase; None where there was only one phase."""
     rows = _rows(run_dir)
     return rows[0] if len(rows) > 1 else None
 
@@ -47,7 +45,7 @@ def _rows(run_dir: Path) -> list[dict[str, Any]]:
         table = {
             row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]
         }
-        return [table[fields[phase]["fields"]["label"]] for phase in ("sft", "rl") if fields[phase]]
+        return [table[phase["fields"]["label"]] for phase in fields["phases"]["dict"].values()]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to "

@@ -305,23 +305,16 @@ def test_an_unchanged_program_is_trained(tmp_path: Path):
     (tmp_path / "agent.py").write_text(LEARNER)
     experiment = get_config("single")
     experiment.environment.options["largest"] = 4
-    assert (
-        experiment.sft is not None
-        and experiment.rl is not None
-        and experiment.demonstrations is not None
-    )
-    experiment.sft.steps, experiment.demonstrations.episodes, experiment.evaluation.episodes = (
-        100,
-        1500,
-        64,
-    )
-    experiment.rl.source = Rollouts(
+    assert experiment.demonstrations is not None
+    experiment.phases["sft"].steps, experiment.demonstrations.episodes = 100, 1500
+    experiment.evaluation.episodes = 64
+    experiment.phases["rl"].source = Rollouts(
         tasks=8,
         strategy=CapturedEpisodes(
             ("{python}", str(tmp_path / "agent.py")), pool_size=1, max_concurrent_episodes=32
         ),
     )
-    experiment.rl.steps = 12
+    experiment.phases["rl"].steps = 12
     loop.train(experiment, tmp_path / "run", quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     returns = [line["rollout/return"] for line in lines if line["phase"] == "rl"]

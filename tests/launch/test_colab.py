@@ -27,9 +27,9 @@ experiment.policy = DecoderConfig(layers=1, width=16, hidden=32, heads=2, kv_hea
 experiment.demonstrations.episodes, experiment.evaluation.episodes = 200, 8
 experiment.environment.workers = 1
 experiment.environment.options["words"] = 4
-experiment.sft.source = Demonstrations(16)
-experiment.rl.source = Rollouts(2, IndependentEpisodes(2))
-experiment.sft.steps, experiment.rl.steps, experiment.engine.rows = 4, 2, 8
+experiment.phases["sft"].source = Demonstrations(16)
+experiment.phases["rl"].source = Rollouts(2, IndependentEpisodes(2))
+experiment.phases["sft"].steps, experiment.phases["rl"].steps, experiment.engine.rows = 4, 2, 8
 """,
     "your_own": """
 model = "model"

@@ -20,8 +20,8 @@ WORDLE = "--config=configs/wordle_grpo.py"
         ([], ["--config=configs/"]),
         (["--config=configs/nope.py"], ["no config file configs/nope.py"]),
         ([WORDLE + ":huge"], ["no variant 'huge'", "smoke"]),
-        ([WORDLE, "--config.sft.stepz=3"], ["stepz"]),
-        ([WORDLE, "--config.sft.steps=many"], ["config.sft.steps=many"]),
+        ([WORDLE, "--config.phases.sft.stepz=3"], ["stepz"]),
+        ([WORDLE, "--config.phases.sft.steps=many"], ["config.phases.sft.steps=many"]),
         ([WORDLE, "--nonsense=1"], ["nonsense"]),
         ([WORDLE, "stray"], ["'stray'", "--name=value"]),
         (

@@ -66,18 +66,20 @@ def experiment(folder: Path) -> Experiment:
             PretrainedDecoder(str(folder)), rank=2, dropout=0.1, targets=("query", "value", "down")
         ),
         demonstrations=DemonstrationConfig("random", episodes=8),
-        sft=Phase(
-            "SFT",
-            Demonstrations(4),
-            BehaviorCloningConfig(optimizer=adam, bin_length=224, microbatch=4),
-            steps=2,
-        ),
-        rl=Phase(
-            "GRPO",
-            Rollouts(2, IndependentEpisodes(4)),
-            grpo(optimizer=adam, bin_length=224, microbatch=4, regularizers={"kl": KL(0.01)}),
-            steps=2,
-        ),
+        phases={
+            "sft": Phase(
+                "SFT",
+                Demonstrations(4),
+                BehaviorCloningConfig(optimizer=adam, bin_length=224, microbatch=4),
+                steps=2,
+            ),
+            "rl": Phase(
+                "GRPO",
+                Rollouts(2, IndependentEpisodes(4)),
+                grpo(optimizer=adam, bin_length=224, microbatch=4, regularizers={"kl": KL(0.01)}),
+                steps=2,
+            ),
+        },
         evaluation=EvaluationConfig(episodes=4, players=("random",)),
         engine=EngineConfig(
             rows=8, positions=224, prefill_chunk=32, min_decode_steps=4, batching_delay=0.1

@@ -21,6 +21,7 @@ from agentrl_jax.launch.sweeps.measures import (
     maximum,
     mean_of_last,
 )
+from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_training.py"))
 pytestmark = pytest.mark.filterwarnings(
@@ -39,49 +40,44 @@ def some(out: Path, *seeds: int, setting: grid.Setting | None = None) -> list[Ce
 
 
 def test_a_grid_is_every_combination_of_its_values():
-    settings = grid.parse_settings("rl.steps=40,80; agent.limits.x=(1,2),[3,4];name=a=b")
+    settings = grid.parse_settings("phases.rl.steps=40,80; agent.limits.x=(1,2),[3,4];name=a=b")
     assert [tuple(setting.values()) for setting in settings] == [
         ("40", "(1,2)", "a=b"),
         ("40", "[3,4]", "a=b"),
         ("80", "(1,2)", "a=b"),
         ("80", "[3,4]", "a=b"),
     ]
-    assert list(settings[0]) == ["rl.steps", "agent.limits.x", "name"]
+    assert list(settings[0]) == ["phases.rl.steps", "agent.limits.x", "name"]
     assert grid.parse_settings("") == [{}]
 
 
 def test_a_cell_is_named_by_its_setting_and_is_a_separate_training_run(tmp_path: Path):
     (cell,) = grid.make_cells(
-        WORDLE, {"sft.steps": "5"}, {"rl.steps": "40", "name": "a/b"}, [3], tmp_path
+        WORDLE, {"phases.sft.steps": "5"}, {"phases.rl.steps": "40", "name": "a/b"}, [3], tmp_path
     )
-    assert cell.run_dir == tmp_path / "rl.steps=40,name=a_b,seed=3"
+    assert cell.run_dir == tmp_path / "phases.rl.steps=40,name=a_b,seed=3"
     assert cell.flags == [
         f"--config={WORDLE}",
-        "--config.sft.steps=5",
-        "--config.rl.steps=40",
+        "--config.phases.sft.steps=5",
+        "--config.phases.rl.steps=40",
         "--config.name=a/b",
         "--config.seed=3",
     ]
     experiment = grid.load_experiment(cell)
-    assert experiment.sft and experiment.rl
-    assert (experiment.sft.steps, experiment.rl.steps, experiment.name, experiment.seed) == (
-        5,
-        40,
-        "a/b",
-        3,
-    )
+    assert {name: phase.steps for name, phase in experiment.phases.items()} == {"sft": 5, "rl": 40}
+    assert (experiment.name, experiment.seed) == ("a/b", 3)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "rl.steps",
-        "rl.steps=",
-        "rl.steps=1,,2",
+        "phases.rl.steps",
+        "phases.rl.steps=",
+        "phases.rl.steps=1,,2",
         "=3",
         "seed=1,2",
-        "rl.steps=1;rl.steps=2",
-        "rl.steps=1,1",
+        "phases.rl.steps=1;phases.rl.steps=2",
+        "phases.rl.steps=1,1",
     ],
 )
 def test_an_invalid_grid_is_refused(text: str):
@@ -98,9 +94,10 @@ def test_seeds_are_distinct_nonnegative_integers(text: list[str]):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"rl.stepz": "3"}, "stepz"),
-        ({"rl.steps": "3.5"}, "rl.steps=3.5"),
-        ({"rl": "1"}, "rl"),
+        ({"phases.rl.stepz": "3"}, "stepz"),
+        ({"phases.rl.steps": "3.5"}, "phases.rl.steps=3.5"),
+        ({"phases.rl": "1"}, "rl"),
+        ({"phases.rll.steps": "1"}, "nothing called 'rll'"),
         ({"name": "x" * 300}, "too long"),
     ],
 )
@@ -115,7 +112,9 @@ def test_a_folder_of_another_config_is_left_unchanged(tmp_path: Path):
     (cell,) = some(tmp_path, 0)
     cell.run_dir.mkdir()
     (cell.run_dir / "config.json").write_text(
-        json.dumps({"format_version": 1, "class": "other.module:Experiment", "fields": {}})
+        json.dumps(
+            {"format_version": RUN_FORMAT_VERSION, "class": "other:Experiment", "fields": {}}
+        )
     )
     with pytest.raises(UserError, match="another config"):
         grid.check_cells([cell])
@@ -197,7 +196,7 @@ def test_a_folder_that_cannot_be_written_is_named():
 
 @pytest.mark.usefixtures("fake")
 def test_the_table_has_a_row_per_setting_and_marks_what_is_missing(tmp_path: Path):
-    settings = grid.parse_settings("rl.steps=5,6")
+    settings = grid.parse_settings("phases.rl.steps=5,6")
     first, second = [some(tmp_path, 2, 3, 4, setting=setting) for setting in settings]
     run_cells([*first, second[0]], tmp_path, 4)
     lines = [table.setting_row(setting, row) for setting, row in zip(settings, (first, second))]
@@ -205,8 +204,9 @@ def test_the_table_has_a_row_per_setting_and_marks_what_is_missing(tmp_path: Pat
     # rates .3, .4, .5: a tenth of that.
     assert table.markdown_table(lines) == (
         "| setting | return | success | seed 2 | seed 3 | seed 4 |\n|---|---|---|---|---|---|\n"
-        "| rl.steps=5 | -3.00 ± 2.48 | 40 ± 25 % | -2.00, 30 % | -3.00, 40 % | -4.00, 50 % |\n"
-        "| rl.steps=6 | -2.00 ± ? | 30 ± ? % | -2.00, 30 % | missing | missing |"
+        "| phases.rl.steps=5 | -3.00 ± 2.48 | 40 ± 25 % "
+        "| -2.00, 30 % | -3.00, 40 % | -4.00, 50 % |\n"
+        "| phases.rl.steps=6 | -2.00 ± ? | 30 ± ? % | -2.00, 30 % | missing | missing |"
     )
     table.write_table(tmp_path, {"seeds": [2, 3, 4]}, lines)
     summary = json.loads((tmp_path / "sweep.json").read_text())
@@ -217,7 +217,7 @@ def test_the_table_has_a_row_per_setting_and_marks_what_is_missing(tmp_path: Pat
     assert summary["settings"][0]["command"] == [
         "agentrl-train",
         f"--config={WORDLE}",
-        "--config.rl.steps=5",
+        "--config.phases.rl.steps=5",
     ]
     assert (tmp_path / "sweep.md").read_text() == table.markdown_table(lines) + "\n"
 
@@ -246,7 +246,7 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
     flags = [
         f"--config={WORDLE}",
         *SMALL,
-        "--config.sft.steps=3",
+        "--config.phases.sft.steps=3",
         "--seeds=0",
         "--grid=rl.steps=1,2",
         f"--out={tmp_path}",

@@ -39,7 +39,7 @@ from agentrl_jax.storage.config_json import (
     load_config,
     to_json,
 )
-from agentrl_jax.storage.format_version import FORMAT_VERSION
+from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 from agentrl_jax.training.config import AgentConfig, EnvironmentConfig, Experiment, Phase
 from agentrl_jax.training.sources import Demonstrations, Rollouts
 
@@ -53,17 +53,19 @@ def full_experiment(**fields: Any) -> Experiment:
             "agentrl/MazePO-v0", {"view": "goal", "nested": {"a": [1, 2.5, None, True]}}, workers=3
         ),
         "agent": AgentConfig(ChatRenderer, LastMessages(7), temperature=0.7),
-        "sft": Phase(
-            "SFT",
-            Demonstrations(batch=8),
-            BehaviorCloningConfig(turn_mean, AdamWConfig(1e-4, clip_norm=0.3)),
-        ),
-        "rl": Phase(
-            "Dr.GRPO",
-            Rollouts(4, IndependentEpisodes(3)),
-            dr_grpo(80.0, regularizers={"kl": KL(0.05, kl_k1)}, minibatches=2),
-            steps=7,
-        ),
+        "phases": {
+            "sft": Phase(
+                "SFT",
+                Demonstrations(batch=8),
+                BehaviorCloningConfig(turn_mean, AdamWConfig(1e-4, clip_norm=0.3)),
+            ),
+            "rl": Phase(
+                "Dr.GRPO",
+                Rollouts(4, IndependentEpisodes(3)),
+                dr_grpo(80.0, regularizers={"kl": KL(0.05, kl_k1)}, minibatches=2),
+                steps=7,
+            ),
+        },
         "mesh": MeshConfig(fsdp=2),
         "seed": 11,
     }
@@ -84,14 +86,13 @@ def test_an_experiment_is_read_back_unchanged():
     }  # JSON knows no tuple: lists become one
     after.environment.options = before.environment.options
     assert after == before
+    assert after.phases["rl"].algorithm.advantage is group_centered and after.phases[
+        "rl"
+    ].algorithm.aggregation == TrajectorySum(80.0)
     assert (
-        after.rl.algorithm.advantage is group_centered
-        and after.rl.algorithm.aggregation == TrajectorySum(80.0)
-    )
-    assert (
-        after.rl.algorithm.regularizers["kl"].estimator is kl_k1
+        after.phases["rl"].algorithm.regularizers["kl"].estimator is kl_k1
         and after.agent.renderer is ChatRenderer
-        and after.sft.algorithm.aggregation is turn_mean
+        and after.phases["sft"].algorithm.aggregation is turn_mean
     )
 
 
@@ -102,7 +103,7 @@ def test_the_shipped_configs_are_read_back_unchanged(variant: str):
 
 def test_a_config_that_was_read_back_can_be_changed_and_built():
     after = through_json(full_experiment())
-    after.rl.steps = 9
+    after.phases["rl"].steps = 9
     assert after.policy.build(30).vocab_size == 30 and after.phases["rl"].steps == 9
 
 
@@ -135,11 +136,12 @@ NAMELESS = [lambda x: x, closure(), functools.partial(turn_mean), PPO(0.1).__cal
 @pytest.mark.parametrize("value", NAMELESS, ids=["lambda", "closure", "partial", "method"])
 def test_a_function_that_cannot_be_imported_again_is_refused_with_its_location(value: Any):
     config = full_experiment(
-        rl=Phase("GRPO", Rollouts(), dataclasses.replace(grpo(), advantage=value))
+        phases={"rl": Phase("GRPO", Rollouts(), dataclasses.replace(grpo(), advantage=value))}
     )
     with pytest.raises(
         UserError,
-        match=r"^config\.rl\.algorithm\.advantage holds a function without a name of its own",
+        match=r"^config\.phases\.rl\.algorithm\.advantage holds a function without a name of its "
+        "own",
     ):
         to_json(config)
 
@@ -213,7 +215,14 @@ def test_a_folder_belongs_to_one_config(tmp_path: Path):
             {"policy": DecoderConfig(width=64, tied_head=False)},
             "config.policy.width was 48 and is 64",
         ),
-        ({"rl": None}, "config.rl was .* and is null"),
+        (
+            {"phases": dict(list(full_experiment().phases.items())[:1])},
+            "config.phases.rl was .* and is null",
+        ),
+        (
+            {"phases": dict(reversed(full_experiment().phases.items()))},
+            "config.phases was in the order sft, rl and is in the order rl, sft",
+        ),
         ({"tokenizer": byte_tokenizer}, "config.tokenizer"),
         (
             {"agent": AgentConfig(ChatRenderer, LastMessages(8), temperature=0.7)},
@@ -257,7 +266,7 @@ def write_config(run_dir: Path, **changes: Any) -> None:
 
 @pytest.mark.parametrize(
     ("version", "description"),
-    [(None, "no format version"), (FORMAT_VERSION + 1, f"format version {FORMAT_VERSION + 1}")],
+    [(None, "no format version"), (1, "format version 1"), (99, "format version 99")],
 )
 def test_a_run_folder_of_another_format_version_is_refused(
     tmp_path: Path, version: int | None, description: str
@@ -266,8 +275,8 @@ def test_a_run_folder_of_another_format_version_is_refused(
     content = (tmp_path / "config.json").read_bytes()
     message = (
         rf"the run folder {re.escape(str(tmp_path))} has {description}, and this version of the "
-        rf"package reads only format version {FORMAT_VERSION}: use the version that wrote it, or "
-        r"start over with --fresh or another --run_dir$"
+        rf"package reads only format version {RUN_FORMAT_VERSION}: use the version that wrote it, "
+        r"or start over with --fresh or another --run_dir$"
     )
     with pytest.raises(UserError, match=message):
         load_config(tmp_path)
@@ -288,17 +297,17 @@ def test_a_config_that_names_a_class_of_an_older_version_is_reported(tmp_path: P
 
 DAMAGED = {
     "empty": b"",
-    "truncated": b'{"format_version": 1, "class": "agentrl_jax.training.config:Expe',
+    "truncated": b'{"format_version": 2, "class": "agentrl_jax.training.config:Expe',
     "not text": b"\xff\xfe\x00\x01",
     "a list": b"[]",
     "null": b"null",
-    "no class": b'{"format_version": 1}',
-    "no fields": b'{"format_version": 1, "class": "agentrl_jax.training.config:Experiment"}',
-    "a number for a class": b'{"format_version": 1, "class": 5, "fields": {}}',
-    "a list of fields": b'{"format_version": 1, '
+    "no class": b'{"format_version": 2}',
+    "no fields": b'{"format_version": 2, "class": "agentrl_jax.training.config:Experiment"}',
+    "a number for a class": b'{"format_version": 2, "class": 5, "fields": {}}',
+    "a list of fields": b'{"format_version": 2, '
     b'"class": "agentrl_jax.distributed.sharding:MeshConfig", "fields": [1]}',
-    "no name": b'{"format_version": 1, "function": ""}',
-    "a function": b'{"format_version": 1, "function": "agentrl_jax.algorithms.losses.kl:kl_k1"}',
+    "no name": b'{"format_version": 2, "function": ""}',
+    "a function": b'{"format_version": 2, "function": "agentrl_jax.algorithms.losses.kl:kl_k1"}',
 }
 
 

@@ -2,8 +2,8 @@
 
 python fake_training.py --config=... --config.seed=3 --run_dir=FOLDER
 
-Seed n wins n tenths of its games, and a tenth more where --config.rl.steps is given. Seed 7 fails.
-Seed 9 waits for SIGTERM.
+Seed n wins n tenths of its games, and a tenth more where --config.phases.rl.steps is given. Seed 7
+fails. Seed 9 waits for SIGTERM.
 """
 
 import json
@@ -34,12 +34,12 @@ if seed == 7:
     print(*(f"line {n}" for n in range(9)), "error: the seventh seed is unlucky", sep="\n")
     sys.exit(2)
 time.sleep(0.2)
-rate = (seed + ("config.rl.steps" in arguments)) / 10
+rate = (seed + ("config.phases.rl.steps" in arguments)) / 10
 label, unused = (
     {"fields": {"label": "GRPO"}},
     {"name": "expert", "mean_return": 99.0, "win_rate": 1.0},
 )
-(run_dir / "config.json").write_text(json.dumps({"fields": {"sft": None, "rl": label}}))
+(run_dir / "config.json").write_text(json.dumps({"fields": {"phases": {"dict": {"rl": label}}}}))
 lines = [
     {"phase": "sft", "step": 0, "loss": 5.0},
     *({"phase": "rl", "step": n, "loss": float(n + seed)} for n in range(4)),

@@ -28,7 +28,7 @@ def get_config(variant: str) -> Experiment:
     small = {"optimizer": adam, "bin_length": 32, "microbatch": 4}
     if variant == "refuel":
         source, algorithm = Rollouts(5, PairedRollouts()), refuel(4.0, **small)
-        experiment.rl = Phase("REFUEL", source, algorithm, steps=5, checkpoint_every=2)
+        experiment.phases["rl"] = Phase("REFUEL", source, algorithm, steps=5, checkpoint_every=2)
         return experiment
     critic = utterance_critic(
         UtteranceCriticConfig(head=HeadConfig(layers=1, hidden=16)),
@@ -50,5 +50,5 @@ def get_config(variant: str) -> Experiment:
         weight_fn=full_batch_weight,
     )
     source = Rollouts(5, IndependentEpisodes(3))
-    experiment.rl = Phase("ArCHer", source, algorithm, steps=5, checkpoint_every=2)
+    experiment.phases["rl"] = Phase("ArCHer", source, algorithm, steps=5, checkpoint_every=2)
     return experiment

@@ -128,7 +128,9 @@ def small_experiment(
         tokenizer=CharacterTokenizer(),
         policy=DecoderConfig(layers=1, width=16, hidden=32, heads=2, kv_heads=1, head_size=8),
         demonstrations=DemonstrationConfig("random", episodes=8),
-        rl=Phase("RL", source, algorithm, steps=steps, checkpoint_every=checkpoint_every),
+        phases={
+            "rl": Phase("RL", source, algorithm, steps=steps, checkpoint_every=checkpoint_every)
+        },
         evaluation=EvaluationConfig(episodes=2, players=()),
         **defaults | fields,
     )

@@ -9,8 +9,9 @@ from agentrl_jax.training.sources import Rollouts
 
 def get_config(staleness: str = "0") -> Experiment:
     experiment = letters_config.get_config()
-    assert experiment.rl and isinstance(experiment.rl.source, Rollouts)
-    rollouts = experiment.rl.source
-    experiment.rl.source = AsyncRollouts(rollouts, int(staleness))
+    phase = experiment.phases["rl"]
+    rollouts = phase.source
+    assert isinstance(rollouts, Rollouts)
+    phase.source = AsyncRollouts(rollouts, int(staleness))
     experiment.record_groups = rollouts.tasks
     return experiment

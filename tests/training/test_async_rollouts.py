@@ -216,10 +216,9 @@ def test_a_run_resumed_from_a_drained_checkpoint_equals_an_uninterrupted_one(tmp
 def assert_refused(experiment: Experiment, message: str, processes: int = 1) -> None:
     process_group = ProcessGroup()
     process_group.count = processes
-    assert experiment.rl
     runtime = SimpleNamespace(process_group=process_group)
     with pytest.raises(UserError, match=message):
-        experiment.rl.source.open(partial_context(experiment=experiment, runtime=runtime))
+        experiment.phases["rl"].source.open(partial_context(experiment=experiment, runtime=runtime))
 
 
 def test_settings_that_do_not_go_together_are_refused():
@@ -235,8 +234,7 @@ def test_settings_that_do_not_go_together_are_refused():
         small_experiment(async_source(1), record_groups=1), "record_groups must be at least"
     )
     late = small_experiment(async_source(1))
-    assert late.rl
-    late.rl.publish_every = 3
+    late.phases["rl"].publish_every = 3
     assert_refused(late, "at least publish_every - 1 = 2")
     with pytest.raises(UserError, match="workers to 0"):
         experiment = small_experiment(async_source(1), clock=VirtualClock())

@@ -35,7 +35,7 @@ from agentrl_jax.storage.dataset_folder import (
     index_entry_of,
     write_index,
 )
-from agentrl_jax.storage.format_version import FORMAT_VERSION
+from agentrl_jax.storage.format_version import DATASET_FORMAT_VERSION
 from agentrl_jax.training import demonstrations as data
 from agentrl_jax.trajectories import Group, Sampling, Trajectory, Turn
 from agentrl_jax.workers.pool import InlinePool, Task
@@ -553,7 +553,7 @@ def test_a_damaged_dataset_is_reported_in_one_sentence(
 
 @pytest.mark.parametrize(
     ("version", "description"),
-    [(None, "no format version"), (FORMAT_VERSION + 1, f"format version {FORMAT_VERSION + 1}")],
+    [(None, "no format version"), (DATASET_FORMAT_VERSION + 1, "format version 2")],
 )
 def test_a_dataset_of_another_format_version_is_refused(
     folder: Path, tmp_path: Path, version: int | None, description: str

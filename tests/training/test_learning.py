@@ -37,18 +37,20 @@ def letters(sft_steps: int, rl_steps: int, layers: int = 1) -> Experiment:
         tokenizer=CharacterTokenizer(),
         policy=DecoderConfig(layers=layers, width=16, hidden=32, heads=2, kv_heads=1, head_size=8),
         demonstrations=DemonstrationConfig("random", episodes=64),
-        sft=Phase(
-            "SFT",
-            Demonstrations(16),
-            BehaviorCloningConfig(optimizer=adam(), bin_length=32, microbatch=8),
-            steps=sft_steps,
-        ),
-        rl=Phase(
-            "GRPO",
-            Rollouts(8, IndependentEpisodes(8)),
-            grpo(optimizer=adam(), bin_length=32, microbatch=16),
-            steps=rl_steps,
-        ),
+        phases={
+            "sft": Phase(
+                "SFT",
+                Demonstrations(16),
+                BehaviorCloningConfig(optimizer=adam(), bin_length=32, microbatch=8),
+                steps=sft_steps,
+            ),
+            "rl": Phase(
+                "GRPO",
+                Rollouts(8, IndependentEpisodes(8)),
+                grpo(optimizer=adam(), bin_length=32, microbatch=16),
+                steps=rl_steps,
+            ),
+        },
         evaluation=EvaluationConfig(episodes=64, players=("random", "expert")),
         engine=EngineConfig(
             rows=64, positions=32, prefill_chunk=4, min_decode_steps=3, batching_delay=0.1

@@ -20,15 +20,15 @@ from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, m
 WORDLE_OVERRIDES = {
     "environment.options.words": "16",
     "demonstrations.episodes": "2000",
-    "sft.steps": "150",
-    "rl.steps": "60",
-    "rl.source.tasks": "16",
-    "rl.algorithm.optimizer.learning_rate": "3e-4",
+    "phases.sft.steps": "150",
+    "phases.rl.steps": "60",
+    "phases.rl.source.tasks": "16",
+    "phases.rl.algorithm.optimizer.learning_rate": "3e-4",
     "evaluation.episodes": "256",
 }
 SIX_SEEDS = tuple(range(6))  # where the interval over three was wider than the difference
 # So that learning takes more than a few steps.
-LOWER_LEARNING_RATE = {"rl.algorithm.optimizer.learning_rate": "3e-4"}
+LOWER_LEARNING_RATE = {"phases.rl.algorithm.optimizer.learning_rate": "3e-4"}
 
 ASYNC_CONFIG = "configs/chain_async.py"
 
@@ -36,10 +36,10 @@ ASYNC_CONFIG = "configs/chain_async.py"
 def staleness_comparison(staleness: int, **options: Any) -> Comparison:
     """Truncated importance weights against none, with asynchronous rollouts and no latency."""
     settings = {
-        "rl.source.staleness": str(staleness),
+        "phases.rl.source.staleness": str(staleness),
         "environment.delay.seconds": "0",
-        "rl.algorithm.optimizer.learning_rate": "3e-3",
-        "rl.steps": "30",
+        "phases.rl.algorithm.optimizer.learning_rate": "3e-3",
+        "phases.rl.steps": "30",
     }
     return Comparison(
         f"stale_{staleness}",
@@ -144,7 +144,7 @@ COMPARISONS = (
         "chain_vapo",
         "VAPO, arXiv 2504.05118",
         "A critic of random values should learn before the policy moves.",
-        {**LOWER_LEARNING_RATE, "rl.algorithm.critic.head.scale": "1"},
+        {**LOWER_LEARNING_RATE, "phases.rl.algorithm.critic.head.scale": "1"},
         measure=mean_of_last("rollout/success", 25),
     ),
     variant_comparison(

@@ -32,12 +32,9 @@ def test_every_variant_is_read_back_unchanged(variant: str):
 
 def test_dpo_variants_differ_only_in_the_loss():
     for name in ROLL_INS:
-        regression, other = (get_config(variant).rl for variant in (name, f"{name}_dpo"))
-        assert (
-            regression
-            and other
-            and regression.source == other.source
-            and isinstance(regression.algorithm, PairwiseConfig)
+        regression, other = (get_config(variant).phases["rl"] for variant in (name, f"{name}_dpo"))
+        assert regression.source == other.source and isinstance(
+            regression.algorithm, PairwiseConfig
         )
         assert isinstance(other.algorithm, PairwiseConfig)
         assert (
@@ -53,15 +50,12 @@ def test_dpo_variants_differ_only_in_the_loss():
 @pytest.mark.parametrize("variant", ["last_turn_offline", "multi_turn_mixed"])
 def test_pairs_from_demonstrations_run_to_their_ends(variant: str, tmp_path: Path):
     config: Any = get_config(variant)
-    assert isinstance(config.rl.source, Rollouts)
-    config.sft, config.rl.steps, config.rl.source.tasks, config.demonstrations.episodes = (
-        None,
-        3,
-        8,
-        300,
-    )
+    phase = config.phases["rl"]
+    assert isinstance(phase.source, Rollouts)
+    config.phases, config.demonstrations.episodes = {"rl": phase}, 300
+    phase.steps, phase.source.tasks, phase.algorithm.microbatch = 3, 8, 4
     config.policy = DecoderConfig(layers=1, width=16, hidden=32, heads=2, kv_heads=1, head_size=8)
-    config.evaluation.episodes, config.evaluation.players, config.rl.algorithm.microbatch = 4, (), 4
+    config.evaluation.episodes, config.evaluation.players = 4, ()
     train(config, tmp_path, quiet=True)
     lines = [line for _, line in jsonl.read_lines(tmp_path / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [0, 1, 2] and all(

@@ -185,15 +185,12 @@ def tiny(steps: int = 6) -> Experiment:
     experiment = small_experiment(
         "league", KUHN, algorithm, Rollouts(tasks=4, strategy=strategy), steps=steps
     )
-    assert experiment.demonstrations and experiment.sft and experiment.rl
+    assert experiment.demonstrations
     experiment.policy = DecoderConfig(
         layers=1, width=16, hidden=32, heads=2, kv_heads=1, head_size=8
     )
-    experiment.demonstrations.episodes, experiment.sft.steps, experiment.rl.checkpoint_every = (
-        100,
-        5,
-        2,
-    )
+    experiment.demonstrations.episodes, experiment.phases["sft"].steps = 100, 5
+    experiment.phases["rl"].checkpoint_every = 2
     experiment.evaluation.episodes, experiment.engine.rows = 8, 16
     return experiment
 

@@ -32,7 +32,7 @@ LONGER = Comparison(
     "arXiv 0000.00000",
     "More is better.",
     Side(WORDLE),
-    Side(WORDLE, {"rl.steps": "9"}),
+    Side(WORDLE, {"phases.rl.steps": "9"}),
     seeds=(1, 2, 3),
 )
 
@@ -110,7 +110,7 @@ def test_the_bench_caches_each_cell_and_writes_the_table(
     )
     assert capfd.readouterr().out.startswith(table)
     cached = json.loads((tmp_path / "kept" / "longer" / "method-2.json").read_text())
-    command = f"agentrl-train --config={WORDLE} --config.rl.steps=9 --config.seed=2"
+    command = f"agentrl-train --config={WORDLE} --config.phases.rl.steps=9 --config.seed=2"
     assert cached["end"] == cached["value"] == pytest.approx(0.3)
     assert {name: cached[name] for name in ("command", "measure", "seconds")} == {
         "command": command, "measure": "final success rate", "seconds": 3.5

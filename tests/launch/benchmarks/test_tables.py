@@ -55,7 +55,7 @@ def cache_cell(
 
 def test_a_cell_measures_the_end_of_each_phase_and_the_speed_of_the_last(tmp_path: Path):
     phases = {"sft": {"fields": {"label": "SFT"}}, "rl": {"fields": {"label": "MC"}}}
-    (tmp_path / "config.json").write_text(json.dumps({"fields": phases}))
+    (tmp_path / "config.json").write_text(json.dumps({"fields": {"phases": {"dict": phases}}}))
     table = [
         {"name": name, "mean_return": x, "score": 10 * x, "win_rate": x}
         for name, x in (("SFT", 0.5), ("MC", 1.0))
@@ -106,10 +106,11 @@ def test_a_cell_of_the_table_can_be_run_and_trains_the_method_of_its_column(
     cell = next(entry.cached_cells(tmp_path, tmp_path)).cell
     config = load_experiment(cell)
     assert config.seed == cell.seed and config.name == f"lmrl-{entry.name}"
-    assert (config.rl is None) == (entry.method == "filtered")
-    if config.rl and isinstance(config.rl.algorithm, TokenValueTrainerConfig):
+    assert ("rl" in config.phases) == (entry.method != "filtered")
+    algorithm = list(config.phases.values())[-1].algorithm
+    if isinstance(algorithm, TokenValueTrainerConfig):
         assert isinstance(
-            config.rl.algorithm.target,
+            algorithm.target,
             {"mc": MonteCarloTarget, "ilql": ExpectileTarget}[entry.method],
         )
 
@@ -140,7 +141,7 @@ def test_the_tables_of_the_pages_are_those_of_the_cached_cells(bench: type[Table
 @pytest.mark.parametrize("entry", Hierarchical.entries, ids=lambda entry: entry.name)
 def test_a_cell_of_the_hierarchical_tables_can_be_run(entry: TableEntry, tmp_path: Path):
     config = load_experiment(next(entry.cached_cells(tmp_path, tmp_path)).cell)
-    assert (config.rl is None) == (entry.method == "filtered")
+    assert ("rl" in config.phases) == (entry.method != "filtered")
     task, _, turns = entry.task.partition("_")
     assert config.environment.options.get("horizon", 0) == {
         "turns": int(turns or 0),

@@ -1,0 +1,163 @@
+"""Phases of any names and number: trained in order, listed in the table, compared at the end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from absl import flags
+from support.small_runs import logged_metrics, rollout_source, small_experiment
+
+from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.launch import cli
+from agentrl_jax.learner.checkpoint import load_params
+from agentrl_jax.training import loop
+from agentrl_jax.training.builders import load_policy, trained_phase
+from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.config_checks import check_phases
+
+
+def three_phases(steps: int = 2) -> Experiment:
+    experiment = small_experiment(rollout_source(), steps, checkpoint_every=1)
+    algorithm = experiment.phases["rl"].algorithm
+    experiment.phases = {
+        name: Phase(name.upper(), rollout_source(), algorithm, steps, checkpoint_every=1)
+        for name in ("warm", "main", "polish")
+    }
+    experiment.evaluation.players = ("random", "expert")
+    return experiment
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, phase: str, step: int) -> None:
+    """Stop the next run at a step of a phase, before its checkpoint."""
+    report = loop.report
+
+    def crash(run: Any, name: str, pending: Any) -> None:
+        if name == phase and pending is not None and pending[0] == step:
+            raise Interrupted
+        report(run, name, pending)
+
+    monkeypatch.setattr(loop, "report", crash)
+
+
+@pytest.mark.slow
+def test_phases_are_trained_in_order_and_the_last_two_compared(tmp_path: Path):
+    table = loop.train(three_phases(), tmp_path, quiet=True)
+    assert [row.name for row in table] == ["data set", "WARM", "MAIN", "POLISH", "expert"]
+    lines = logged_metrics(tmp_path)
+    assert [(line["phase"], line["step"]) for line in lines] == [
+        (name, step) for name in ("warm", "main", "polish") for step in range(2)
+    ]
+    evaluated = {
+        name: [
+            json.loads(line)["return"]
+            for line in (tmp_path / f"evaluations/{name}.jsonl").read_text().splitlines()
+        ]
+        for name in ("MAIN", "POLISH")
+    }
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    expected = np.mean(np.subtract(evaluated["POLISH"], evaluated["MAIN"]))
+    np.testing.assert_allclose(summary["difference"][0], expected)
+    assert (tmp_path / "checkpoints/polish").is_dir()
+    experiment, _, policy, newest = load_policy(tmp_path)
+    assert trained_phase(experiment, tmp_path) == "polish"
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    polish = load_params(tmp_path / "checkpoints/polish", shapes)
+    jax.tree.map(np.testing.assert_array_equal, newest, polish)
+    with pytest.raises(UserError, match="no phase 'rl', only warm, main, polish"):
+        load_policy(tmp_path, "rl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phase", "step"), [("warm", 1), ("main", 0), ("polish", 1)])
+def test_a_run_stopped_in_any_phase_and_resumed_equals_an_uninterrupted_one(
+    phase: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    loop.train(three_phases(), tmp_path / "unbroken", quiet=True)
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        stop_at(patch, phase, step)
+        loop.train(three_phases(), tmp_path / "stopped", quiet=True)
+    loop.train(three_phases(), tmp_path / "stopped", quiet=True)
+    assert logged_metrics(tmp_path / "unbroken") == logged_metrics(tmp_path / "stopped")
+    summaries = [
+        json.loads((tmp_path / run / "summary.json").read_text()) for run in ("unbroken", "stopped")
+    ]
+    for part in ("table", "difference"):
+        assert summaries[0][part] == summaries[1][part]
+
+
+def named(name: str, **fields: Any) -> Experiment:
+    experiment = three_phases()
+    experiment.phases[name] = Phase(
+        **{
+            "label": "other",
+            "source": rollout_source(),
+            "algorithm": experiment.phases["main"].algorithm,
+            **fields,
+        }
+    )
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        (named("items"), "'items' is no name for a phase"),
+        (named("a/b"), "'a/b' is no name for a phase"),
+        (named(""), "'' is no name for a phase"),
+        (named("again", label="MAIN"), r"phases\.\w+\.label: 'MAIN' has a / or is the label"),
+        (named("again", label="expert"), r"phases\.again\.label: 'expert' has .*players"),
+        (named("apart", label="a/b"), "'a/b' has a /"),
+        (named("empty", steps=0), "phases.empty: steps, .* at least 1"),
+        (named("late", publish_every=3), "phases.late: .* must be a multiple"),
+    ],
+)
+def test_a_phase_that_cannot_be_run_is_refused_in_one_sentence(
+    experiment: Experiment, message: str
+):
+    check_phases(three_phases())
+    with pytest.raises(UserError, match=message):
+        check_phases(experiment)
+
+
+CONFIG = Path(__file__).parents[1] / "support" / "letters_config.py"
+
+
+def parsed(*arguments: str) -> Experiment:
+    from ml_collections import config_flags
+
+    values, argv = flags.FlagValues(), ["agentrl-train", f"--config={CONFIG}", *arguments]
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    cli.parse(argv, values)
+    return cli.experiment_from_flags(values)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_dotted_flags_reach_into_a_phase():
+    experiment = parsed(
+        "--config.phases.rl.steps=9",
+        "--config.phases.rl.algorithm.optimizer.learning_rate=0.5",
+        "--config.phases.sft.source.batch=4",
+    )
+    assert experiment.phases["rl"].steps == 9 and list(experiment.phases) == ["sft", "rl"]
+    algorithm: Any = experiment.phases["rl"].algorithm
+    source: Any = experiment.phases["sft"].source
+    assert algorithm.optimizer.learning_rate == 0.5 and source.batch == 4
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.phases.polish.steps=9", "^the config has nothing called 'polish' there: see"),
+        ("--config.phases.rl.stepz=9", "stepz"),
+        ("--config.rl.steps=9", r"rl"),
+        ("--config.phases.rl=9", r"phases\.rl"),
+    ],
+)
+def test_a_flag_for_a_phase_that_does_not_exist_is_one_clear_sentence(argument: str, message: str):
+    with pytest.raises(UserError, match=message) as caught:
+        parsed(argument)
+    assert "\n" not in str(caught.value)
