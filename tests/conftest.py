@@ -1,4 +1,4 @@
-"""Tests run on eight fake CPU devices, with checked shapes and types and without promotion."""
+"""Tests run on eight fake CPU devices, with checked shapes and without promotion."""
 
 import os
 import signal
@@ -19,8 +19,11 @@ os.environ["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 from jaxtyping import install_import_hook
+from support.shape_checks import modules_with_shapes
 
-install_import_hook("agentrl_jax", "beartype.beartype")
+# The checks of a call take tens of microseconds, so only modules that annotate shapes have them;
+# pyright checks all other types.
+install_import_hook(modules_with_shapes(), "beartype.beartype")
 
 from collections.abc import Iterator  # noqa: E402
 from typing import Any  # noqa: E402
