@@ -19,8 +19,10 @@ from agentrl_jax.distributed.sharding import (
     weight_shardings,
     with_auto_axes,
 )
+from agentrl_jax.errors import UserError
 from agentrl_jax.learner.chunked_logp import ForwardFn, make_logp_forward
 from agentrl_jax.learner.data_shards import DataShard, make_data_shard, put_sharded
+from agentrl_jax.learner.optimizer_shardings import optimizer_shardings
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
@@ -79,12 +81,12 @@ class Learner:
         self._trainable = model.trainable()
         trainable_shardings = self._select_trainable(self._param_shardings)
         replicated = replicated_sharding(mesh)
-        self._opt_shardings = optax.tree_utils.tree_map_params(
-            tx,
-            lambda _, s: s,
-            jax.eval_shape(tx.init, self._select_trainable(shapes)),
+        trainable_shapes = self._select_trainable(shapes)
+        self._opt_shardings = optimizer_shardings(
+            jax.eval_shape(self._init_optimizer, trainable_shapes),
+            trainable_shapes,
             trainable_shardings,
-            transform_non_params=lambda _: replicated,
+            replicated,
         )
         self._zero_gradient = jax.jit(
             lambda p: jax.tree.map(jnp.zeros_like, self._select_trainable(p)),
@@ -110,7 +112,7 @@ class Learner:
     def init(self, key: Array, params: Params) -> TrainState:
         """A state with a sharded copy of `params`; frozen weights have no optimizer moments."""
         params = jax.tree.map(put_sharded, params, self._param_shardings)
-        opt_state = jax.jit(self._tx.init, out_shardings=self._opt_shardings)(
+        opt_state = jax.jit(self._init_optimizer, out_shardings=self._opt_shardings)(
             self._select_trainable(params)
         )
         replicated = replicated_sharding(self._mesh)
@@ -120,6 +122,19 @@ class Learner:
             opt_state=opt_state,
             key=put_sharded(key, replicated),
         )
+
+    def _init_optimizer(self, trained: Params) -> Any:
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
+            return self._tx.init(trained)
+
+    def _update_optimizer(self, gradient: Params, state: Any, trained: Params) -> tuple[Any, Any]:
+        try:
+            return self._tx.update(gradient, state, trained)
+        except TypeError as error:
+            raise UserError(
+                "the optimizer's update needs more than the gradient, its state and the weights: "
+                f"{error}"
+            ) from error
 
     def _accumulate_fn(
         self,
@@ -155,9 +170,13 @@ class Learner:
         """The state after an optimizer step, and the gradient's norm."""
         trained = self._select_trainable(state.params)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            updates, opt_state = self._tx.update(gradient, state.opt_state, trained)
+            updates, opt_state = self._update_optimizer(gradient, state.opt_state, trained)
             params = _merge_trainable(optax.apply_updates(trained, updates), state.params)
             norm = optax.tree.norm(gradient)
+        # The next step's programs are compiled for states of these shardings.
+        params, opt_state = jax.lax.with_sharding_constraint(
+            (params, opt_state), (self._param_shardings, self._opt_shardings)
+        )
         step = state.step + 1
         return dataclasses.replace(state, step=step, params=params, opt_state=opt_state), norm
 
@@ -226,7 +245,7 @@ class Learner:
             return TrainState(
                 step=jnp.int32(0),
                 params=params,
-                opt_state=self._tx.init(self._select_trainable(params)),
+                opt_state=self._init_optimizer(self._select_trainable(params)),
                 key=key,
             )
 

@@ -1,47 +1,80 @@
-"""AdamW with warmup, cosine decay and gradient clipping, from optax."""
+"""Optimizers as values in a config: AdamW, any optax transformation, and one per parameter
+group.
+"""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import optax
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.learning_rate import Decay, LearningRate, cosine
+
+
+@runtime_checkable
+class OptimizerConfig(Protocol):
+    """A dataclass that describes an optimizer."""
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The transformation for a run of `steps` optimizer steps. Raises UserError."""
+        ...
 
 
 @dataclass
 class AdamWConfig:
-    """AdamW after clipping by the global norm."""
+    """AdamW after clipping by the global norm (`LearningRate` has the schedule)."""
 
     learning_rate: float = 3e-4
     warmup_steps: int = 0
-    # Of the learning rate at the last step, reached by cosine decay; 1: constant.
+    # Of the learning rate at the last step, reached by `decay`; 1: constant.
     final_fraction: float = 1.0
     b1: float = 0.9
     b2: float = 0.95
     eps: float = 1e-8
     weight_decay: float = 0.0
     clip_norm: float = 1.0  # global norm
+    decay: Decay = cosine
 
     def build(self, steps: int) -> optax.GradientTransformation:
         """The transformation for a run of `steps` optimizer steps. Raises UserError."""
-        if (
-            self.learning_rate <= 0
-            or self.clip_norm <= 0
-            or not 0 <= self.final_fraction <= 1
-            or self.warmup_steps < 0
-        ):
-            raise UserError(
-                "AdamW needs learning_rate, clip_norm > 0, 0 <= final_fraction <= 1, "
-                f"warmup_steps >= 0: {self}"
-            )
-        decay_steps = max(1, steps - self.warmup_steps)
-        schedule = optax.join_schedules(
-            [
-                optax.linear_schedule(0.0, self.learning_rate, max(1, self.warmup_steps)),
-                optax.cosine_decay_schedule(self.learning_rate, decay_steps, self.final_fraction),
-            ],
-            [self.warmup_steps],
-        )
+        if self.clip_norm <= 0:
+            raise UserError(f"AdamW needs clip_norm > 0: {self}")
+        rate = LearningRate(self.learning_rate, self.warmup_steps, self.final_fraction, self.decay)
         return optax.chain(
             optax.clip_by_global_norm(self.clip_norm),
-            optax.adamw(schedule, self.b1, self.b2, self.eps, weight_decay=self.weight_decay),
+            optax.adamw(
+                rate.build(steps), self.b1, self.b2, self.eps, weight_decay=self.weight_decay
+            ),
         )
+
+
+@dataclass
+class OptaxConfig:
+    """Any optax transformation: `make(learning rate schedule, **options)` after clipping.
+
+    `OptaxConfig(optax.lion, LearningRate(1e-4, warmup_steps=10), {"b1": 0.95})`
+
+    Its update may take the gradient, its state and the weights, and nothing else (no loss value).
+    """
+
+    make: Callable[..., optax.GradientTransformation]  # a module's function
+    learning_rate: LearningRate
+    options: dict[str, Any] = field(default_factory=dict)  # of `make`
+    clip_norm: float = 0.0  # global norm; 0: the gradient is not clipped
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The transformation for a run of `steps` optimizer steps. Raises UserError."""
+        if self.clip_norm < 0:
+            raise UserError(f"clip_norm must be at least 0 (0: no clipping): {self}")
+        schedule = self.learning_rate.build(steps)
+        try:
+            transformation = self.make(schedule, **self.options)
+        except TypeError as error:
+            raise UserError(
+                f"the optimizer {self.make.__name__} does not take (learning_rate, "
+                f"{', '.join(self.options)}): {error}"
+            ) from error
+        if not self.clip_norm:
+            return transformation
+        return optax.chain(optax.clip_by_global_norm(self.clip_norm), transformation)

@@ -17,7 +17,8 @@ from agentrl_jax.storage.format_version import (
 )
 
 CONFIG_FILE = "config.json"
-_TRUSTED_MODULES = {"agentrl_jax"}  # top-level modules
+# Top-level modules; optax, since a config may name an optimizer of it.
+_TRUSTED_MODULES = {"agentrl_jax", "optax"}
 
 
 def to_json(x: Any, location: str = "config") -> Any:

@@ -38,7 +38,7 @@ from agentrl_jax.algorithms.archer.text_batches import (
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import split_bins
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Encoder, Params, Policy
@@ -83,7 +83,7 @@ class UtteranceCriticTrainerConfig:
     batch: int = 256  # transitions a step, of all processes
     # factor on the loss; m reproduces the released code's sum over m microbatches of their means
     loss_scale: float = 1.0
-    optimizer: AdamWConfig = field(default_factory=lambda: AdamWConfig(2e-5))
+    optimizer: OptimizerConfig = field(default_factory=lambda: AdamWConfig(2e-5))
     # lengths that states are padded to; longer ones are cut on the left
     state_lengths: Sequence[int] = (512,)
     utterance_lengths: Sequence[int] = (64,)

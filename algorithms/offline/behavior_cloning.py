@@ -13,7 +13,7 @@ from agentrl_jax.algorithms.losses.policy import negative_log_likelihood
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.global_batch import gather_groups
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch, pack, split_bins
 from agentrl_jax.learner.sequences import TokenIndex, collate
 from agentrl_jax.learner.train_state import TrainState
@@ -34,7 +34,7 @@ class BehaviorCloningConfig:
     """Cross entropy on action tokens only, the stop token included."""
 
     aggregation: Callable[[TokenIndex], np.ndarray] = token_mean
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     bin_length: int = 256
     microbatch: int = 32
 

@@ -26,7 +26,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.global_batch import gather_groups
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch, pack, split_bins
 from agentrl_jax.learner.sequences import TokenIndex, collate, make_credit_inputs, unique_sequences
 from agentrl_jax.learner.train_state import TrainState
@@ -60,7 +60,7 @@ class TokenValueTrainerConfig:
     cql_weight: float = 0.01  # CQL's weight
     polyak: float = 0.005
     aggregation: Callable[[TokenIndex], np.ndarray] = token_mean
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     bin_length: int = 256
     microbatch: int = 32
 

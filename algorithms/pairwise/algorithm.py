@@ -33,7 +33,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import PackedLayout, split_bins
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
@@ -70,7 +70,7 @@ class PairwiseConfig:
     top_layers: int = 0  # number of last layers that are trained; 0: all weights
     epochs: int = 1  # over the collected pairs
     minibatches: int = 1  # optimizer steps per epoch, each on its split of the pairs
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     # tokens per packed row: at least both sequences of a pair; with `prompt_length` at least the
     # part of a sequence after the shared prompt
     bin_length: int = 512

@@ -21,7 +21,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch, PackedLayout, split_bins
 from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
 from agentrl_jax.learner.train_state import TrainState
@@ -69,7 +69,7 @@ class RewardModelConfig:
 
     head: CriticHeadConfig  # `models.heads.HeadConfig`
     loss: PreferenceLoss = preference_loss
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     max_length: int = 256  # tokens of the longest trajectory
     microbatch: int = 16  # pairs per gradient call
 

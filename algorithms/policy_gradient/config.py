@@ -19,7 +19,7 @@ from agentrl_jax.algorithms.policy_gradient.auxiliary import AuxiliaryObjective
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
 from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 from agentrl_jax.policy import Policy
 
@@ -55,7 +55,7 @@ class PolicyGradientSlots:
     rescore: bool = False
     epochs: int = 1  # over the collected batch
     minibatches: int = 1  # optimizer steps per epoch, each on an equal part of the groups
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     # tokens per packed row: at least the longest training sequence, or with prompt sharing the
     # longest after its shared prompt
     bin_length: int = 256

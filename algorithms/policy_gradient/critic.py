@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.losses.value import value_loss
 from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.learner.sequences import TokenIndex
 from agentrl_jax.policy import Params, Policy, PolicyInputs, TokenCritic
@@ -45,7 +45,7 @@ class CriticConfig:
     """V of the state before each token, regressed on the targets of the advantage estimator."""
 
     head: CriticHeadConfig  # `models.heads.HeadConfig`
-    optimizer: AdamWConfig = field(default_factory=AdamWConfig)
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     clip: float = 0.2  # of a value around that from before the step's updates; inf: no clip
     aggregation: Callable[[TokenIndex], np.ndarray] = token_mean
     warmup_steps: int = 0  # first steps, in which only the critic is updated

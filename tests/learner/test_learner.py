@@ -14,11 +14,11 @@ from jax import Array
 from support.fixtures import (
     MeanEmbeddingPolicy,
     device_mesh,
-    random_trajectory,
     record_compilations,
     tiny_policy,
     unpacked_logp,
 )
+from support.learner_updates import assert_close, batch_of, split_batch
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
@@ -27,39 +27,19 @@ from agentrl_jax.learner.checkpoint import PhaseCheckpointer
 from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.learner import Learner, fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.learner.packing import Batch, PackedLayout, pack
-from agentrl_jax.learner.sequences import sequences_of
+from agentrl_jax.learner.packing import Batch
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import KVCache, Policy, PolicyInputs, PolicyOutput
 
 POLICY = MeanEmbeddingPolicy()
 DECODER = tiny_policy(layers=1)
 ADAM = AdamWConfig(learning_rate=0.03, eps=1e-3, weight_decay=0.1, clip_norm=0.5)
-LENGTH, ROWS = 12, 16
 MESHES = {
     "data 8": {"data": 8},
     "fsdp 8": {"fsdp": 8},
     "tensor 2, data 4": {"data": 4, "tensor": 2},
     "fsdp 2, tensor 2, data 2": {"data": 2, "fsdp": 2, "tensor": 2},
 }
-
-
-def batch_of(seed: int, rows: int = ROWS) -> tuple[PackedLayout, Batch]:
-    """Rows in bins, with weights that sum to 1."""
-    rng = np.random.default_rng(seed)
-    sequences = [
-        sequences_of(
-            random_trajectory([(2, 2, False, 0.0), (1, int(rng.integers(1, 4)), False, 0.0)], rng)
-        )[0]
-        for _ in range(rows)
-    ]
-    layout = pack(sequences, LENGTH, rows)
-    weight = np.where(
-        layout.to_batch(np.zeros((layout.num_bins, LENGTH), np.float32)).action_mask,
-        rng.random((layout.num_bins, LENGTH)),
-        0,
-    )
-    return layout, layout.to_batch((weight / weight.sum()).astype(np.float32))
 
 
 def likelihood(logp: Array, entropy: Array, batch: Any) -> tuple[Array, dict[str, Array]]:
@@ -71,13 +51,6 @@ def learner_on(data: int = 1, fsdp: int = 1, tensor: int = 1, policy: Policy = P
     return Learner(policy, ADAM.build(100), likelihood, device_mesh(data, fsdp, tensor=tensor))
 
 
-def split_batch(batch: Batch, size: int) -> list[BehaviorCloningBatch]:
-    return [
-        BehaviorCloningBatch(batch=jax.tree.map(lambda x, i=i: x[i : i + size], batch))
-        for i in range(0, len(batch.tokens), size)
-    ]
-
-
 def train(
     learner: Learner, params: Any, size: int = 8
 ) -> tuple[TrainState, list[dict[str, float]]]:
@@ -87,14 +60,6 @@ def train(
         state, m = learner.update(state, split_batch(batch_of(seed)[1], size))
         metrics.append(fetch_metrics(m))
     return state, metrics
-
-
-def assert_close(a: Any, b: Any, atol: float = 1e-5) -> None:
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, atol=atol, rtol=0),
-        jax.device_get(a),
-        jax.device_get(b),
-    )
 
 
 @pytest.fixture(scope="module")
