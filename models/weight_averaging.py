@@ -1,6 +1,7 @@
 """Arithmetic on whole trees of weights: Polyak averaging and the merging of checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -62,6 +63,20 @@ def interpolate(trees: Sequence[Params], weights: Sequence[float | int]) -> Para
     shardings = jax.tree.map(lambda x: x.sharding if isinstance(x, Array) else None, trees[0])
     merge = jax.jit(lambda trees: jax.tree.map(weighted_sum, *trees), out_shardings=shardings)
     return merge(tuple(trees))
+
+
+@dataclass
+class Interpolation:
+    """The weighted mean of phases' weights, by the phases' names, as a `Phase.start`."""
+
+    weights: dict[str, float]
+
+    def phases(self) -> list[str]:
+        return list(self.weights)
+
+    def params(self, load: Callable[[str], Params]) -> Params:
+        """Raises UserError as `interpolate` does."""
+        return interpolate(list(map(load, self.weights)), list(self.weights.values()))
 
 
 def _check_floats(tree: Params) -> None:

@@ -137,12 +137,13 @@ def _latest_checkpoint(folder: Path) -> tuple[ocp.CheckpointManager, int]:
     return manager, step
 
 
-def load_params(folder: Path, like: Params) -> Params:
-    """The parameters of a phase's newest checkpoint, on this process's first device.
+def load_params(folder: Path, like: Params, shardings: Any = None) -> Params:
+    """The parameters of a phase's newest checkpoint.
 
     Args:
         folder: the phase's checkpoints.
         like: a tree of arrays or `jax.ShapeDtypeStruct`s with the expected shapes.
+        shardings: a like tree; None: this process's first device holds all.
 
     Raises:
         UserError: there is no checkpoint, or one of other shapes.
@@ -150,9 +151,10 @@ def load_params(folder: Path, like: Params) -> Params:
     path = folder.absolute() / str(_latest_checkpoint(folder)[1]) / "state"
     _check_shapes(path, like, "params")
     item = {"params": like}
-    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    shardings = jax.tree.map(lambda _: sharding, item)
-    restore_args = ocp.checkpoint_utils.construct_restore_args(item, shardings)
+    if shardings is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        shardings = jax.tree.map(lambda _: sharding, like)
+    restore_args = ocp.checkpoint_utils.construct_restore_args(item, {"params": shardings})
     args = ocp.args.PyTreeRestore(item, restore_args=restore_args, partial_restore=True)
     with ocp.PyTreeCheckpointer() as reader:
         return reader.restore(path, args=args)["params"]

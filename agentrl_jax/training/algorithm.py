@@ -1,11 +1,15 @@
 """`Algorithm`: how experience changes the weights."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from agentrl_jax.distributed.sharding import replicated_sharding
+from agentrl_jax.learner.data_shards import put_sharded
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
@@ -50,3 +54,41 @@ class AlgorithmConfig(Protocol):
     """A dataclass of settings that builds its algorithm."""
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> Algorithm: ...
+
+
+class OtherModelConfig:
+    """The base of `AlgorithmConfig`s that train another model than an agent's policy, such as a
+    reward model: their phase has checkpoints, but no engine samples with its weights, and it is
+    not evaluated.
+    """
+
+
+@dataclass
+class Unchanged:
+    """An `AlgorithmConfig` that leaves the weights as they are: what `Phase.start` gives is the
+    phase's result.
+    """
+
+    def build(self, policy: Policy, mesh: Mesh, steps: int) -> "UnchangedWeights":
+        return UnchangedWeights(mesh)
+
+
+@dataclass(frozen=True)
+class UnchangedWeights(Algorithm):
+    """Implements `Algorithm`."""
+
+    mesh: Mesh
+
+    def init(self, key: Array, params: Params) -> TrainState:
+        replicated = replicated_sharding(self.mesh)
+        return TrainState(
+            step=put_sharded(jnp.int32(0), replicated),
+            params=params,
+            opt_state=(),
+            key=put_sharded(key, replicated),
+        )
+
+    def step(
+        self, state: TrainState, experience: Sequence[Group], runtime: Runtime
+    ) -> tuple[TrainState, dict[str, Any]]:
+        return state, {}

@@ -36,9 +36,8 @@ class AsyncRollouts:
 
     def open(self, run: RunContext) -> ExperienceIterator:
         """Raises UserError where the settings of the run do not go together with this source."""
-        name, phase = next(
-            (name, phase) for name, phase in run.experiment.phases.items() if phase.source is self
-        )
+        name = run.phase_of(self)
+        phase = run.experiment.phases[name]
         self._check(run, name, phase)
         index = run.process_group.index
         suffix = f".{index}" if index else ""

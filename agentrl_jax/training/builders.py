@@ -161,10 +161,17 @@ def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, An
 
 
 def trained_phase(experiment: Experiment, run_dir: Path, phase: str | None = None) -> str:
-    """The named phase, or the last that has a checkpoint; UserError where there is none."""
-    trained = [name for name in experiment.phases if (run_dir / "checkpoints" / name).is_dir()]
-    if phase is not None and phase not in experiment.phases:
-        raise UserError(f"{run_dir} has no phase {phase!r}, only {', '.join(experiment.phases)}")
+    """The named phase, or the last that has a checkpoint of the policy.
+
+    Raises:
+        UserError: there is no such phase or checkpoint.
+    """
+    phases = [name for name, phase in experiment.phases.items() if phase.trains_policy]
+    trained = [name for name in phases if (run_dir / "checkpoints" / name).is_dir()]
+    if phase is not None and phase not in phases:
+        raise UserError(
+            f"{run_dir} has no phase {phase!r} that trains the policy, only {', '.join(phases)}"
+        )
     if not trained:
         raise UserError(f"there is no checkpoint in {run_dir}: train first")
     return phase or trained[-1]

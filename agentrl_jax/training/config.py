@@ -18,7 +18,7 @@ from agentrl_jax.rollout.agent import Agent, Limits
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.timeouts import Timeouts
-from agentrl_jax.training.algorithm import AlgorithmConfig
+from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.latency import EnvLatency
 from agentrl_jax.workers.pool import Task
@@ -117,9 +117,27 @@ class Source(Protocol):
     def open(self, run: "RunContext") -> ExperienceIterator: ...
 
 
+@runtime_checkable
+class Start(Protocol):
+    """A dataclass that computes the weights with which a phase starts, from those of phases
+    (`models.weight_averaging.Interpolation`).
+    """
+
+    def phases(self) -> Sequence[str]:
+        """The names of the phases whose weights it takes."""
+        ...
+
+    def params(self, load: Callable[[str], Params]) -> Params:
+        """The weights; `load` gives those at the end of a named phase."""
+        ...
+
+
 @dataclass
 class Phase:
-    """A number of steps of an algorithm on a source."""
+    """A number of steps of an algorithm on a source.
+
+    Its checkpoints are in the folder `checkpoints/<its name>` of the run folder.
+    """
 
     label: str  # the name of the trained policy in tables
     source: Source
@@ -131,6 +149,20 @@ class Phase:
     # How the trained policy plays in its evaluation; None: with the best strategy that its rollouts
     # learned, or else independent episodes.
     evaluation_strategy: Strategy | None = None
+    # The earlier phase with whose weights it starts; empty: the newest weights of the policy.
+    start: str | Start = ""
+
+    @property
+    def trains_policy(self) -> bool:
+        """Whether its weights are the policy's, and not those of another model."""
+        return not isinstance(self.algorithm, OtherModelConfig)
+
+    @property
+    def start_phases(self) -> Sequence[str]:
+        """The phases whose weights it starts with."""
+        if isinstance(self.start, str):
+            return [self.start] if self.start else []
+        return self.start.phases()
 
 
 @dataclass
@@ -145,9 +177,7 @@ class EvaluationConfig:
 
 @dataclass
 class Experiment:
-    """Demonstrations, then phases in their order, each from the weights of the one before and
-    followed by an evaluation.
-    """
+    """Demonstrations, then phases in their order, each followed by an evaluation."""
 
     name: str
     policy: PolicyConfig
@@ -189,3 +219,9 @@ class RunContext:
     @property
     def process_group(self) -> ProcessGroup:
         return self.runtime.process_group
+
+    def phase_of(self, source: Source) -> str:
+        """The name of the phase whose source this very object is."""
+        return next(
+            name for name, phase in self.experiment.phases.items() if phase.source is source
+        )

@@ -3,7 +3,7 @@
 from agentrl_jax.environment import Environment
 from agentrl_jax.errors import UserError
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
-from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.config import Experiment, Phase
 
 
 def check_config(experiment: Experiment, env: Environment) -> None:
@@ -28,9 +28,10 @@ def check_config(experiment: Experiment, env: Environment) -> None:
 
 
 def check_phases(experiment: Experiment) -> None:
-    """Raises UserError for a name or number of a phase that cannot be used."""
+    """Raises UserError for a name, a number or a start of a phase that cannot be used."""
     labels = [phase.label for phase in experiment.phases.values()]
     rows = [*experiment.evaluation.players, *labels]  # of the table, and files of the run folder
+    earlier: list[str] = []
     for name, phase in experiment.phases.items():
         # A dotted flag finds the methods of a dict before its keys.
         if not name.isidentifier() or name in dir(dict):
@@ -43,16 +44,26 @@ def check_phases(experiment: Experiment) -> None:
                 f"config.phases.{name}.label: {phase.label!r} has a / or is the label of another "
                 "phase or a name in evaluation.players: it names a row of the table and a file"
             )
-        if min(phase.steps, phase.checkpoint_every, phase.publish_every) < 1:
-            raise UserError(
-                f"config.phases.{name}: steps, checkpoint_every and publish_every must be at "
-                "least 1"
-            )
-        if phase.checkpoint_every % phase.publish_every:
-            raise UserError(
-                f"config.phases.{name}: weights are published every {phase.publish_every} steps: "
-                "checkpoint_every must be a multiple of that"
-            )
+        _check_steps(name, phase)
+        for other in phase.start_phases:
+            if other not in earlier:
+                raise UserError(
+                    f"config.phases.{name}.start: {other!r} is no phase before it that trains the "
+                    f"policy; there are {', '.join(earlier) or 'none'}"
+                )
+        earlier += [name] if phase.trains_policy else []
+
+
+def _check_steps(name: str, phase: Phase) -> None:
+    if min(phase.steps, phase.checkpoint_every, phase.publish_every) < 1:
+        raise UserError(
+            f"config.phases.{name}: steps, checkpoint_every and publish_every must be at least 1"
+        )
+    if phase.checkpoint_every % phase.publish_every:
+        raise UserError(
+            f"config.phases.{name}: weights are published every {phase.publish_every} steps: "
+            "checkpoint_every must be a multiple of that"
+        )
 
 
 def _check_players(experiment: Experiment, env: Environment) -> None:

@@ -4,7 +4,6 @@ record.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import grain
 import numpy as np
@@ -21,10 +20,8 @@ from agentrl_jax.storage.dataset_folder import (
     read_complete_manifest,
 )
 from agentrl_jax.storage.demonstration_file import decode
-from agentrl_jax.training.config import ExperienceIterator
+from agentrl_jax.training.shuffled_batches import ShuffledBatches
 from agentrl_jax.trajectories import Group, Trajectory
-
-EPOCHS = 2**31  # practically endless: grain cannot batch an endless dataset by 1
 
 
 def open_source(path: Path) -> grain.sources.RandomAccessDataSource[bytes]:
@@ -118,12 +115,8 @@ def select_records(fields: np.ndarray, top_fraction: float, successful_only: boo
     return np.sort(order[: max(1, round(top_fraction * len(order)))])
 
 
-class DemonstrationIterator(ExperienceIterator):
-    """Endless shuffled batches of demonstrations with their calls, one group per demonstration.
-
-    Each process reads only its own records of a batch. The state is the same in all processes and
-    for any number of them, so a run can be resumed by another number of processes.
-    """
+class DemonstrationIterator(ShuffledBatches):
+    """Endless shuffled batches of demonstrations with their calls, one group per demonstration."""
 
     def __init__(
         self,
@@ -162,29 +155,7 @@ class DemonstrationIterator(ExperienceIterator):
             check_budget(trajectory, agent)
             return Group(trajectory.task, (trajectory,))
 
-        def load_local_groups(indices: Sequence[int]) -> list[Group]:
-            return list(map(load_group, (process_group or ProcessGroup()).local_items(indices)))
-
-        data = (
-            grain.MapDataset.source(indices)
-            .seed(seed)
-            .shuffle()
-            .repeat(EPOCHS)
-            .batch(batch, batch_fn=list)
-            .map(load_local_groups)
-        )
-        self._iterator = iter(
-            data.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2))
-        )
-
-    def next(self, step: int) -> list[Group]:
-        return next(self._iterator)
-
-    def state(self) -> Any:
-        return self._iterator.get_state()
-
-    def load(self, state: Any) -> None:
-        self._iterator.set_state(state)
+        super().__init__(indices, batch, seed, load_group, process_group)
 
 
 def check_budget(trajectory: Trajectory, agent: Agent) -> None:

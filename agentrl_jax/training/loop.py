@@ -1,10 +1,9 @@
-"""The training loop: collect, update, publish, report; and evaluation and the report after it."""
+"""The training loop: collect, update, publish, report; and the evaluation after each phase."""
 
 import shutil
 import signal
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,26 +16,15 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer
 from agentrl_jax.learner.learner import fetch_metrics
+from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params
-from agentrl_jax.reporting import plots
-from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
+from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage.config_json import CONFIG_FILE
-from agentrl_jax.storage.files import write_json
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
 from agentrl_jax.training.run import Run
-from agentrl_jax.trajectories import Group, Trajectory
-
-REPORTED_PACKAGES = (
-    "jax",
-    "flax",
-    "optax",
-    "orbax-checkpoint",
-    "transformers",
-    "grain",
-    "gymnasium",
-    "numpy",
-)
+from agentrl_jax.training.summary import finalize
+from agentrl_jax.trajectories import Group
 
 
 class StopSignal:
@@ -97,12 +85,14 @@ def train(
                 delete_run(run_dir)
     with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group) as run:
         seconds = {"setup": time.monotonic() - start}
-        params = run.params
+        newest = run.params
         for name, phase in experiment.phases.items():
-            params, seconds[name] = run_phase(run, name, phase, params, stop)
-            start = time.monotonic()
-            run.evaluate_phase(name, params)
-            seconds[f"evaluate {phase.label}"] = time.monotonic() - start
+            params = run.start_params(phase, newest)
+            trained, seconds[name] = run_phase(run, name, phase, params, stop)
+            if phase.trains_policy:
+                newest, start = trained, time.monotonic()
+                run.evaluate_phase(name, newest)
+                seconds[f"evaluate {phase.label}"] = time.monotonic() - start
         start = time.monotonic()
         for player in experiment.evaluation.players:
             run.evaluate(player, player)
@@ -128,13 +118,13 @@ def run_phase(
     algorithm.begin_phase(state, run.runtime)
     seconds, on_policy = host["seconds"], phase.source.on_policy
     if first_step == phase.steps:
-        run.runtime.publish(state.params, first_step)
+        publish(run, phase, state, first_step)
         checkpointer.close()
         return state.params, seconds
     iterator = phase.source.open(run.context)
     if first_step:
         iterator.load(host["feed"])
-    run.runtime.publish(state.params, first_step)
+    publish(run, phase, state, first_step)
     with run.process_group.coordinator_first("what was recorded before"):
         run.reporter.rewind(list(run.experiment.phases), name, first_step)
         run.delete_evaluation(phase.label)
@@ -147,7 +137,7 @@ def run_phase(
         collected = time.monotonic()
         state, metrics = algorithm.step(state, groups, run.runtime)
         if on_policy and (step + 1) % phase.publish_every == 0:
-            run.runtime.publish(state.params, step + 1)
+            publish(run, phase, state, step + 1)
         report(run, name, pending)  # of the step before, while this one is on the device
         sampled = groups if on_policy else []
         step_metrics, stopping = gather_step(
@@ -173,10 +163,16 @@ def run_phase(
                 "the same command goes on from here"
             )
             raise Interrupted
-    run.runtime.publish(state.params, phase.steps)
+    publish(run, phase, state, phase.steps)
     run.reporter.end(name)
     checkpointer.close()
     return state.params, seconds
+
+
+def publish(run: Run, phase: Phase, state: TrainState, version: int) -> None:
+    """Give the engine the weights that the phase trains, where they are the policy's."""
+    if phase.trains_policy:
+        run.runtime.publish(state.params, version)
 
 
 def gather_step(
@@ -215,69 +211,6 @@ def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | No
         for name in (name for name in (updates[0] if updates else {}) if name != "tokens"):
             metrics[prefix + name] = float(np.mean([m[name] for m in updates if name in m]))
     run.reporter.step(phase, step, metrics, seconds)
-
-
-def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
-    """Print the evaluation table, and write curves.png and summary.json.
-
-    Args:
-        run: all phases of which are trained and evaluated.
-        seconds: of each part of the run, for the summary.
-
-    Returns:
-        The rows of the table.
-    """
-    phases = [phase.label for phase in run.experiment.phases.values()]
-    players = run.experiment.evaluation.players
-    names = [*players[:-1], *phases, *players[-1:]]
-    trajectories = {name: run.evaluation_trajectories(name) for name in names}
-    demonstrations = run.experiment.demonstrations
-    displayed_names = (
-        {demonstrations.player: "data set"} if demonstrations and not demonstrations.path else {}
-    )
-    summaries = [
-        summarize(displayed_names.get(name, name), trajectories[name], run.env.score_anchors)
-        for name in names
-    ]
-    difference = None
-    if len(phases) > 1:
-        difference = paired_difference(trajectories[phases[-1]], trajectories[phases[-2]])
-    run.reporter.table(summaries, difference, (phases[-1], phases[-2]) if difference else ("", ""))
-    failures = run.process_group.all_gather("environment failures", run.runtime.failures.to_dict())
-    if not run.process_group.is_coordinator:
-        return summaries
-    plots.draw(run.run_dir / "metrics.jsonl", run.run_dir / "curves.png", summaries)
-    content = {
-        "experiment": run.experiment.name,
-        "seed": run.experiment.seed,
-        "table": summaries,
-        "difference": difference,
-        "seconds": {name: round(value, 2) for name, value in seconds.items()},
-        "packages": {name: version(name) for name in REPORTED_PACKAGES},
-        "environment_failures": failures[0] if run.process_group.count == 1 else failures,
-    }
-    write_json(run.run_dir / "summary.json", content)
-    run.reporter.log(
-        f"everything is in {run.run_dir}: "
-        "summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints"
-    )
-    return summaries
-
-
-def paired_difference(
-    after: Sequence[Trajectory], before: Sequence[Trajectory]
-) -> tuple[float, float]:
-    """The mean difference of the returns, paired by seed, and the half-width of its interval.
-
-    Seeds whose episode failed in one of the two evaluations are left out.
-    """
-    returns_after, returns_before = (
-        {t.seed: t.total_reward for t in trajectories} for trajectories in (after, before)
-    )
-    seeds = sorted(returns_before.keys() & returns_after.keys())
-    return difference_interval(
-        [returns_after[seed] for seed in seeds], [returns_before[seed] for seed in seeds]
-    )
 
 
 def delete_run(run_dir: Path) -> None:

@@ -11,6 +11,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.reporter import Reporter, SilentReporter
 from agentrl_jax.rollout.runtime import Strategy
@@ -24,12 +25,13 @@ from agentrl_jax.training.builders import (
     make_learner_mesh,
     make_runtime,
 )
-from agentrl_jax.training.config import Experiment, RunContext
+from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
 from agentrl_jax.training.evaluation import evaluation_strategy, flatten, play_all
+from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.trajectories import Trajectory
 
-MAX_TOKENIZER_DEMONSTRATIONS = 2000  # that a tokenizer is trained on
+MAX_TOKENIZER_DEMONSTRATIONS = 2000  # and documents of a phase, that a tokenizer is trained on
 
 
 class Run:
@@ -138,8 +140,19 @@ class Run:
             )
         return path
 
+    def start_params(self, phase: Phase, newest: Params) -> Params:
+        """The weights with which a phase starts; `newest` are the policy's newest."""
+
+        def load(name: str) -> Params:
+            folder, like = self.run_dir / "checkpoints" / name, self.params
+            return load_params(folder, like, jax.tree.map(lambda x: x.sharding, like))
+
+        if isinstance(phase.start, str):
+            return load(phase.start) if phase.start else newest
+        return phase.start.params(load)
+
     def _ensure_tokenizer(self) -> Any:
-        """The run's tokenizer; made from the demonstrations' texts where there is none."""
+        """The run's tokenizer; made from demonstrations and documents where there is none."""
         folder = self.run_dir / "tokenizer"
         if not folder.exists():
             trajectories: list[Trajectory] = []
@@ -148,6 +161,9 @@ class Run:
                     self.demonstrations, limit=MAX_TOKENIZER_DEMONSTRATIONS
                 )
             texts = sorted(set(demonstrations.message_texts(trajectories)))
+            for phase in self.experiment.phases.values():
+                if isinstance(phase.source, TextDocuments):
+                    texts += phase.source.first_texts(MAX_TOKENIZER_DEMONSTRATIONS)
             self.experiment.tokenizer(texts).save_pretrained(folder)
         return load_tokenizer(folder)
 

@@ -47,6 +47,21 @@ class Demonstrations:
 
 
 @dataclass
+class NoExperience:
+    """The source of a phase that needs none: its steps get no groups."""
+
+    on_policy: bool = field(default=False, init=False)
+
+    def open(self, run: RunContext) -> ExperienceIterator:
+        return EmptyIterator()
+
+
+class EmptyIterator(ExperienceIterator):
+    def next(self, step: int) -> list[Group]:
+        return []
+
+
+@dataclass
 class Rollouts:
     """Fresh groups from the engine: `tasks` tasks per step, each played by the strategy."""
 

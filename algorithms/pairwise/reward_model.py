@@ -28,7 +28,7 @@ from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.training.algorithm import Algorithm
+from agentrl_jax.training.algorithm import Algorithm, OtherModelConfig
 from agentrl_jax.trajectories import Group, Trajectory
 
 # as `bradley_terry.preference_loss`
@@ -62,7 +62,7 @@ def final_token_loss(
 
 
 @dataclass
-class RewardModelConfig:
+class RewardModelConfig(OtherModelConfig):
     """Takes groups of two or more trajectories; every pair with different returns is a preference.
     A trajectory must be one context.
     """

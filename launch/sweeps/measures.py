@@ -45,7 +45,8 @@ def _rows(run_dir: Path) -> list[dict[str, Any]]:
         table = {
             row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]
         }
-        return [table[phase["fields"]["label"]] for phase in fields["phases"]["dict"].values()]
+        labels = [phase["fields"]["label"] for phase in fields["phases"]["dict"].values()]
+        return [table[label] for label in labels if label in table]  # a reward model has no row
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to "

@@ -1,5 +1,6 @@
 """Phases of any names and number: trained in order, listed in the table, compared at the end."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,21 @@ import pytest
 from absl import flags
 from support.small_runs import logged_metrics, rollout_source, small_experiment
 
+from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
+from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
 from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.launch import cli
 from agentrl_jax.learner.checkpoint import load_params
+from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.heads import HeadConfig
+from agentrl_jax.models.weight_averaging import Interpolation
 from agentrl_jax.training import loop
+from agentrl_jax.training.algorithm import Unchanged
 from agentrl_jax.training.builders import load_policy, trained_phase
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.config_checks import check_phases
+from agentrl_jax.training.run import Run
+from agentrl_jax.training.sources import NoExperience
 
 
 def three_phases(steps: int = 2) -> Experiment:
@@ -66,7 +75,7 @@ def test_phases_are_trained_in_order_and_the_last_two_compared(tmp_path: Path):
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     polish = load_params(tmp_path / "checkpoints/polish", shapes)
     jax.tree.map(np.testing.assert_array_equal, newest, polish)
-    with pytest.raises(UserError, match="no phase 'rl', only warm, main, polish"):
+    with pytest.raises(UserError, match="no phase 'rl' that trains the policy, only warm, main"):
         load_policy(tmp_path, "rl")
 
 
@@ -88,6 +97,87 @@ def test_a_run_stopped_in_any_phase_and_resumed_equals_an_uninterrupted_one(
         assert summaries[0][part] == summaries[1][part]
 
 
+def weights(run_dir: Path, phase: str, experiment: Experiment) -> Any:
+    with Run(experiment, run_dir, quiet=True) as run:
+        shapes = jax.eval_shape(run.policy.init, jax.random.key(0))
+    return load_params(run_dir / "checkpoints" / phase, shapes)
+
+
+def specialists() -> Experiment:
+    """Two phases from the weights of the first, and their mean."""
+    experiment = three_phases()
+    for name in ("main", "polish"):
+        experiment.phases[name].start = "warm"
+    experiment.phases["merged"] = Phase(
+        "MERGED",
+        NoExperience(),
+        Unchanged(),
+        steps=1,
+        start=Interpolation({"main": 0.25, "polish": 0.75}),
+    )
+    return experiment
+
+
+@pytest.mark.slow
+def test_specialists_start_from_one_phase_and_are_merged_by_another(tmp_path: Path):
+    experiment = specialists()
+    experiment.phases["polish"].algorithm = dataclasses.replace(
+        experiment.phases["polish"].algorithm, optimizer=AdamWConfig(1e-30)
+    )
+    table = loop.train(experiment, tmp_path, quiet=True)
+    assert [row.name for row in table][-2:] == ["MERGED", "expert"]
+    warm, main, polish, merged = (
+        weights(tmp_path, name, experiment) for name in ("warm", "main", "polish", "merged")
+    )
+    jax.tree.map(np.testing.assert_array_equal, warm, polish)  # it did not learn
+    jax.tree.map(
+        lambda a, b, c: np.testing.assert_allclose(c, 0.25 * a + 0.75 * b, atol=1e-6),
+        main,
+        polish,
+        merged,
+    )
+    assert load_policy(tmp_path)[0].phases["merged"].start == Interpolation(
+        {"main": 0.25, "polish": 0.75}
+    )
+    assert loop.train(experiment, tmp_path, quiet=True) == table  # resumed after its end
+
+
+def judged_phases() -> Experiment:
+    """A reward model between two phases of the policy."""
+    experiment = three_phases()
+    judge = RewardModelConfig(HeadConfig(layers=1), max_length=32, microbatch=4)
+    experiment.phases["main"] = Phase("judge", rollout_source(3, 4), judge, 2, start="warm")
+    return experiment
+
+
+@pytest.mark.slow
+def test_a_reward_model_is_a_phase_with_checkpoints_between_phases_of_the_policy(tmp_path: Path):
+    experiment = judged_phases()
+    table = loop.train(experiment, tmp_path / "run", quiet=True)
+    assert [row.name for row in table] == ["random", "WARM", "POLISH", "expert"]
+    assert {line["phase"] for line in logged_metrics(tmp_path / "run")} == {
+        "warm",
+        "main",
+        "polish",
+    }
+    with Run(experiment, tmp_path / "run", quiet=True) as run:
+        model = CriticConfig(HeadConfig(layers=1)).build_model(run.policy)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    judge = load_params(tmp_path / "run/checkpoints/main", shapes)
+    assert set(judge) == {"trunk", "head"}
+    with pytest.raises(UserError, match="no phase 'main' that trains the policy"):
+        load_policy(tmp_path / "run", "main")
+    # The phase after it goes on from the policy before it.
+    alone = three_phases()
+    del alone.phases["main"]
+    loop.train(alone, tmp_path / "alone", quiet=True)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        weights(tmp_path / "run", "polish", experiment),
+        weights(tmp_path / "alone", "polish", alone),
+    )
+
+
 def named(name: str, **fields: Any) -> Experiment:
     experiment = three_phases()
     experiment.phases[name] = Phase(
@@ -101,6 +191,12 @@ def named(name: str, **fields: Any) -> Experiment:
     return experiment
 
 
+def judged_start(start: str) -> Experiment:
+    experiment = judged_phases()
+    experiment.phases["polish"].start = start
+    return experiment
+
+
 @pytest.mark.parametrize(
     ("experiment", "message"),
     [
@@ -111,6 +207,16 @@ def named(name: str, **fields: Any) -> Experiment:
         (named("again", label="expert"), r"phases\.again\.label: 'expert' has .*players"),
         (named("apart", label="a/b"), "'a/b' has a /"),
         (named("empty", steps=0), "phases.empty: steps, .* at least 1"),
+        (
+            named("lost", start="later"),
+            "start: 'later' is no phase before it .* warm, main, polish",
+        ),
+        (named("own", start="own"), "start: 'own' is no phase before it"),
+        (named("mean", start=Interpolation({"rl": 1.0})), "phases.mean.start: 'rl' is no phase"),
+        (
+            judged_start("main"),
+            "phases.polish.start: 'main' is no phase before it that trains the policy; .* warm",
+        ),
         (named("late", publish_every=3), "phases.late: .* must be a multiple"),
     ],
 )

@@ -1,0 +1,115 @@
+"""`TextDocuments`: plain text as experience, for pretraining and continued pretraining."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.keys import seed_of
+from agentrl_jax.messages import Message
+from agentrl_jax.storage import text_documents
+from agentrl_jax.storage.demonstration_file import DEMONSTRATION
+from agentrl_jax.storage.text_documents import DocumentTokens
+from agentrl_jax.training.config import ExperienceIterator, RunContext
+from agentrl_jax.training.shuffled_batches import ShuffledBatches
+from agentrl_jax.trajectories import Call, Group, Sampling, Trajectory, Turn
+
+
+@dataclass
+class TextDocuments:
+    """Shuffled windows of documents; a cloning loss on them is the next-token loss of pretraining
+    (`BehaviorCloningConfig` with a `bin_length` of at least `length`).
+
+    Documents are tokenized once, into the run folder. Every token but the first of a document is
+    predicted once an epoch, from those before it in its window and document.
+    """
+
+    # A .jsonl file, whose lines have a field `text`, or a text file; or else a module's function
+    # that yields the documents.
+    path: str = ""
+    documents: Callable[[], Iterable[str]] | None = None
+    batch: int = 32  # windows per step
+    length: int = 256  # tokens of a window
+    on_policy: bool = field(default=False, init=False)
+
+    def texts(self) -> Iterable[str]:
+        """The documents. Raises UserError unless one place for them is given."""
+        if bool(self.path) == (self.documents is not None):
+            raise UserError("text documents need either a path or a function `documents`")
+        return (
+            self.documents() if self.documents else text_documents.read_documents(Path(self.path))
+        )
+
+    def first_texts(self, limit: int) -> list[str]:
+        """The first documents, for a tokenizer."""
+        return list(itertools.islice(self.texts(), limit))
+
+    def open(self, run: RunContext) -> ExperienceIterator:
+        if self.batch < 1 or self.length < 2:
+            raise UserError(f"text documents need batch >= 1 and length >= 2: {self}")
+        folder = run.run_dir / "text" / run.phase_of(self)
+        with run.process_group.coordinator_first("the documents' tokens"):
+            if not text_documents.is_complete(folder):
+                text_documents.write_tokens(folder, self.texts(), DocumentEncoder(run.tokenizer))
+        tokens = text_documents.read_tokens(folder)
+        windows = tokens.num_windows(self.length)
+        if windows < self.batch:
+            raise UserError(
+                f"the documents have {len(tokens.tokens)} tokens, {windows} windows of "
+                f"{self.length}, fewer than one batch of {self.batch}"
+            )
+        return ShuffledBatches(
+            range(windows),
+            self.batch,
+            seed_of(run.experiment.seed, 4),
+            WindowLoader(tokens, self.length),
+            run.process_group,
+        )
+
+
+@dataclass(frozen=True)
+class DocumentEncoder:
+    """The ids of a document: beginning of sequence, text, end of sequence, where the tokenizer has
+    these tokens. Text that looks like a special token is text.
+    """
+
+    tokenizer: Any
+
+    def __call__(self, document: str) -> np.ndarray:
+        tokenizer = self.tokenizer
+        ids = tokenizer(document, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        ids = [tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]
+        return np.asarray([token for token in ids if token is not None], np.int32)
+
+
+@dataclass(frozen=True)
+class WindowLoader:
+    """A window as a group: one trajectory for each document in it, of a single call whose action is
+    every token but the first.
+    """
+
+    tokens: DocumentTokens
+    length: int
+
+    def __call__(self, index: int) -> Group:
+        pieces = self.tokens.window(index, self.length)
+        return Group("text", tuple(map(text_trajectory, pieces)))
+
+
+def text_trajectory(ids: np.ndarray) -> Trajectory:
+    """Tokens as one demonstrated action after the first of them."""
+    call = Call(
+        prompt=ids[:1],
+        action=ids[1:],
+        sampler_logp=np.zeros(len(ids) - 1, np.float32),
+        version=np.full(len(ids) - 1, -1, np.int32),
+        sampling=Sampling(),
+        finish_reason="budget",
+        source="demonstration",
+    )
+    turn = Turn((call,), Message("assistant", ""), (), 0.0, terminated=True)
+    return Trajectory((), (turn,), "text", agent=DEMONSTRATION)
