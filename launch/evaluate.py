@@ -15,6 +15,7 @@ flags.DEFINE_string("run_dir", "", "The run whose policy is evaluated.")
 flags.DEFINE_string(
     "phase", None, "Which of its phases; by default the last that has a checkpoint."
 )
+flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
 flags.DEFINE_string(
     "environment",
     "",
@@ -41,10 +42,9 @@ def evaluate() -> None:
     f = flags.FLAGS
     for module in f.trust:
         config_json.trust_module(module)
-    players.evaluate(
-        players.resolve_environment(f.environment, f.option, f.run_dir, f.workers), f.player,
-        Path(f.run_dir) if f.run_dir else None, f.phase, f.episodes, f.seed, f.temperature,
-    )  # fmt: skip
+    environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
+    checkpoint = players.Checkpoint(Path(f.run_dir), f.phase, f.agent) if f.run_dir else None
+    players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ flags.DEFINE_string("run_dir", "", "The run whose policy to watch.")
 flags.DEFINE_string(
     "phase", None, "Which of its phases; by default the last that has a checkpoint."
 )
+flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
 flags.DEFINE_string(
     "watch", None, "`policy` for the run's, or a scripted policy; by default you play."
 )
@@ -41,14 +42,8 @@ def play() -> None:
     if f.watch is None:
         players.play_interactively(environment, f.seed)
     else:
-        players.watch(
-            environment,
-            f.watch,
-            Path(f.run_dir) if f.run_dir else None,
-            f.phase,
-            f.seed,
-            f.temperature,
-        )
+        checkpoint = players.Checkpoint(Path(f.run_dir), f.phase, f.agent) if f.run_dir else None
+        players.watch(environment, f.watch, checkpoint, f.seed, f.temperature)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -10,12 +11,14 @@ from rich.console import Console
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
-from agentrl_jax.inference.engine_pool import make_engine
 from agentrl_jax.launch.dataclass_flags import parse_literals
 from agentrl_jax.reporting.reporter import evaluation_table
 from agentrl_jax.reporting.statistics import summarize
+from agentrl_jax.rollout.runtime import Runtime, Strategy
+from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.storage import config_json
-from agentrl_jax.training.builders import load_policy, make_agent, make_runtime, trained_phase
+from agentrl_jax.training.agent_models import add_agents, saved_models
+from agentrl_jax.training.builders import find_checkpoint, load_tokenizer, make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.evaluation import evaluation_strategy, play_all
 from agentrl_jax.trajectories import Trajectory
@@ -40,50 +43,67 @@ def resolve_environment(
     return config
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights of a run's agent after a phase; None as in `builders.find_checkpoint`."""
+
+    run_dir: Path
+    phase: str | None = None
+    agent: str | None = None
+
+
 def play_episodes(
     environment: EnvironmentConfig,
     scripted_policy: str | None,
-    run_dir: Path | None,
-    phase: str | None,
+    checkpoint: Checkpoint | None,
     episodes: int,
     seed: int,
     temperature: float,
 ) -> list[Trajectory]:
-    """Episodes of a scripted policy, or of the run's where `scripted_policy` is None."""
-    if scripted_policy is None and run_dir is None:
+    """Episodes of a scripted policy, or of the checkpoint's where `scripted_policy` is None."""
+    if scripted_policy is None and checkpoint is None:
         raise UserError(
             "give a policy: --player=expert for a scripted one, or --run_dir=runs/... for a run's"
         )
-    if scripted_policy is not None:
-        with make_runtime(environment, log=print_warning) as runtime:
+    with make_runtime(environment, log=print_warning) as runtime:
+        if scripted_policy is not None:
             return play_all(runtime, environment, episodes, seed, scripted_policy)
-    assert run_dir is not None
-    experiment, tokenizer, policy, params = load_policy(run_dir, phase)
-    env = make(environment.name, environment.options)
-    agent = make_agent(experiment, tokenizer, env.context)
-    engine = make_engine(policy, experiment.engine, params, detokenize=tokenizer.decode)
-    with make_runtime(environment, {"policy": engine}, {"policy": agent}, print_warning) as runtime:
-        strategy = evaluation_strategy(
-            experiment, run_dir, trained_phase(experiment, run_dir, phase), runtime, policy, params
-        )
+        assert checkpoint is not None
+        strategy = _saved_strategy(runtime, environment, checkpoint)
         return play_all(runtime, environment, episodes, seed, None, temperature, strategy)
+
+
+def _saved_strategy(
+    runtime: Runtime, environment: EnvironmentConfig, checkpoint: Checkpoint
+) -> Strategy:
+    """How the checkpoint's agent plays, after all agents of its run are added to the runtime."""
+    run_dir = checkpoint.run_dir
+    experiment = config_json.load_config(run_dir)
+    tokenizer = load_tokenizer(run_dir / "tokenizer")
+    phase, agent = find_checkpoint(experiment, run_dir, checkpoint.phase, checkpoint.agent)
+    context = make(environment.name, environment.options).context
+    models = saved_models(experiment, run_dir, tokenizer, context, phase)
+    add_agents(runtime, experiment, models, tokenizer, context)
+    policy, params = models[agent].policy, models[agent].params
+    strategy = evaluation_strategy(experiment, run_dir, phase, runtime, policy, params)
+    return strategy or IndependentEpisodes(1, agent)
 
 
 def evaluate(
     environment: EnvironmentConfig,
     scripted_policy: str | None,
-    run_dir: Path | None,
-    phase: str | None,
+    checkpoint: Checkpoint | None,
     episodes: int,
     seed: int,
     temperature: float,
 ) -> None:
     """Print the row of one policy in the evaluation table."""
     trajectories = play_episodes(
-        environment, scripted_policy, run_dir, phase, episodes, seed, temperature
+        environment, scripted_policy, checkpoint, episodes, seed, temperature
     )
     anchors = make(environment.name, environment.options).score_anchors
-    name = scripted_policy or f"{run_dir} {phase or ''}".strip()
+    of_run = (checkpoint.run_dir, checkpoint.phase, checkpoint.agent) if checkpoint else ()
+    name = scripted_policy or " ".join(str(part) for part in of_run if part is not None)
     console = Console(highlight=False)
     console.print(evaluation_table([summarize(name, trajectories, anchors)], console))
 
@@ -97,17 +117,14 @@ def print_messages(messages: Messages) -> None:
 def watch(
     environment: EnvironmentConfig,
     policy_name: str,
-    run_dir: Path | None,
-    phase: str | None,
+    checkpoint: Checkpoint | None,
     seed: int | None,
     temperature: float,
 ) -> None:
     """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn."""
     seed = random.randrange(2**31) if seed is None else seed
     scripted_policy = None if policy_name == "policy" else policy_name
-    (trajectory,) = play_episodes(
-        environment, scripted_policy, run_dir, phase, 1, seed, temperature
-    )
+    (trajectory,) = play_episodes(environment, scripted_policy, checkpoint, 1, seed, temperature)
     print_messages(trajectory.opening)
     for turn in trajectory.turns:
         print(f"> {turn.action.text}")

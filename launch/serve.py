@@ -18,6 +18,7 @@ flags.DEFINE_string("run_dir", "", "The run whose policy is served.")
 flags.DEFINE_string(
     "phase", None, "Which of its phases; by default the last that has a checkpoint."
 )
+flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
 flags.DEFINE_string("model", "", "Or the folder of a Hugging Face model.")
 flags.DEFINE_string("dtype", "float32", "Of that model's weights and activations.")
 flags.DEFINE_string(
@@ -63,7 +64,7 @@ def serve() -> None:
         config_json.trust_module(module)
     key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:
-        served = serving.served_from_run(Path(f.run_dir), f.phase, f.positions, f.rows)
+        served = serving.served_from_run(Path(f.run_dir), f.phase, f.agent, f.positions, f.rows)
     else:
         served = serving.served_from_folder(Path(f.model), f.dtype, f.positions, f.rows)
     asyncio.run(

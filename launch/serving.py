@@ -24,7 +24,7 @@ from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import ChatRenderer, TextRenderer
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.training.builders import load_policy, make_agent
+from agentrl_jax.training.builders import find_checkpoint, load_policy, make_agent
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.pool import Task
 
@@ -40,18 +40,21 @@ class ServedPolicy:
     tokenizer: Any
 
 
-def served_from_run(run_dir: Path, phase: str | None, positions: int, rows: int) -> ServedPolicy:
-    """The policy of a run folder with its own renderer and sampling parameters.
+def served_from_run(
+    run_dir: Path, phase: str | None, agent: str | None, positions: int, rows: int
+) -> ServedPolicy:
+    """An agent of a run folder with its own renderer and sampling parameters.
 
     `positions` and `rows` replace those of its engine unless they are 0.
     """
-    experiment, tokenizer, policy, params = load_policy(run_dir, phase)
+    experiment, tokenizer, policy, params = load_policy(run_dir, phase, agent)
+    _, agent_name = find_checkpoint(experiment, run_dir, phase, agent)
     env = make(experiment.environment.name, experiment.environment.options)
-    agent = make_agent(experiment, tokenizer, env.context)
+    player = make_agent(experiment, tokenizer, env.context, agent_name)
     env.close()
     sizes = {name: size for name, size in (("positions", positions), ("rows", rows)) if size}
     engine = dataclasses.replace(experiment.engine, **sizes)
-    return ServedPolicy(policy, params, _serving_agent(agent, engine), engine, tokenizer)
+    return ServedPolicy(policy, params, _serving_agent(player, engine), engine, tokenizer)
 
 
 def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:

@@ -1,5 +1,8 @@
 """Orbax checkpoints of a phase: the train state and the host state, restored exactly."""
 
+import functools
+import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _check_shapes(folder: Path, like: Any, part: str | None = None) -> None:
+def _check_shapes(folder: Path, like: Any, part: Sequence[str] = ()) -> None:
     """Raise UserError where the saved arrays, or those of `part`, have other shapes than `like`.
 
     Checked before anything is read: a restore that fails half-way leaves pending reads.
@@ -29,7 +32,7 @@ def _check_shapes(folder: Path, like: Any, part: str | None = None) -> None:
     try:
         with ocp.PyTreeCheckpointer() as reader:
             metadata: Any = reader.metadata(folder).item_metadata
-            tree = metadata.tree if part is None else metadata.tree[part]
+            tree = functools.reduce(operator.getitem, part, metadata.tree)
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
         raise UserError(
             f"the checkpoint {folder} cannot be read: it is damaged or not one of this package"
@@ -137,24 +140,32 @@ def _latest_checkpoint(folder: Path) -> tuple[ocp.CheckpointManager, int]:
     return manager, step
 
 
-def load_params(folder: Path, like: Params, shardings: Any = None) -> Params:
+def load_params(
+    folder: Path, like: Params, shardings: Any = None, part: Sequence[str] = ("params",)
+) -> Params:
     """The parameters of a phase's newest checkpoint.
 
     Args:
         folder: the phase's checkpoints.
         like: a tree of arrays or `jax.ShapeDtypeStruct`s with the expected shapes.
         shardings: a like tree; None: this process's first device holds all.
+        part: where the parameters are in the train state.
 
     Raises:
         UserError: there is no checkpoint, or one of other shapes.
     """
     path = folder.absolute() / str(_latest_checkpoint(folder)[1]) / "state"
-    _check_shapes(path, like, "params")
-    item = {"params": like}
+    _check_shapes(path, like, part)
     if shardings is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         shardings = jax.tree.map(lambda _: sharding, like)
-    restore_args = ocp.checkpoint_utils.construct_restore_args(item, {"params": shardings})
+    item = _nested(part, like)
+    restore_args = ocp.checkpoint_utils.construct_restore_args(item, _nested(part, shardings))
     args = ocp.args.PyTreeRestore(item, restore_args=restore_args, partial_restore=True)
     with ocp.PyTreeCheckpointer() as reader:
-        return reader.restore(path, args=args)["params"]
+        return functools.reduce(operator.getitem, part, reader.restore(path, args=args))
+
+
+def _nested(part: Sequence[str], tree: Any) -> Any:
+    """("a", "b"), x -> {"a": {"b": x}}"""
+    return functools.reduce(lambda inner, name: {name: inner}, reversed(part), tree)

@@ -96,7 +96,10 @@ class Runtime:
             self._retries.watchdog = self._watchdog
 
     def add_agent(self, name: str, agent: Agent, engine: Engine) -> None:
-        """Add a named agent, and the engine that it names."""
+        """Add a named agent, and the engine that it names; another engine of the name is closed."""
+        previous = self.engines.get(agent.engine)
+        if previous is not None and previous is not engine:
+            previous.close()
         self.agents[name], self.engines[agent.engine] = agent, engine
         self._slots.add(agent.engine, engine)
 

@@ -56,6 +56,15 @@ class AlgorithmConfig(Protocol):
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> Algorithm: ...
 
 
+@dataclass
+class PerAgent:
+    """An algorithm for each of the agents that a phase trains, on that agent's trajectories; in
+    place of a single one as `Phase.algorithm`.
+    """
+
+    algorithms: dict[str, AlgorithmConfig]
+
+
 class OtherModelConfig:
     """The base of `AlgorithmConfig`s that train another model than an agent's policy, such as a
     reward model: their phase has checkpoints, but no engine samples with its weights, and it is

@@ -36,8 +36,7 @@ class AsyncRollouts:
 
     def open(self, run: RunContext) -> ExperienceIterator:
         """Raises UserError where the settings of the run do not go together with this source."""
-        name = run.phase_of(self)
-        phase = run.experiment.phases[name]
+        name, phase = run.phase, run.experiment.phases[run.phase]
         self._check(run, name, phase)
         index = run.process_group.index
         suffix = f".{index}" if index else ""
@@ -78,6 +77,11 @@ class AsyncRollouts:
             raise UserError(
                 f"{name}.source is asynchronous, without {fields}, which need whole steps: "
                 "leave them out"
+            )
+        if phase.trained_agents != ("policy",):
+            raise UserError(
+                f"{name}.source is asynchronous, and follows the weights of the agent 'policy' "
+                "alone: train another agent, or several, with Rollouts"
             )
         if self.staleness < phase.publish_every - 1:
             raise UserError(

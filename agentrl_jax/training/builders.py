@@ -19,7 +19,8 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
-from agentrl_jax.training.config import EnvironmentConfig, Experiment
+from agentrl_jax.training.algorithm import PerAgent
+from agentrl_jax.training.config import EnvironmentConfig, Experiment, PolicyConfig
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import WithLatency
 from agentrl_jax.workers.pool import InlinePool, WorkerPool
@@ -99,23 +100,32 @@ def make_runtime(
     )
 
 
-def make_agent(experiment: Experiment, tokenizer: Any, context: Any) -> Agent:
-    """The policy's agent.
+def make_agent(experiment: Experiment, tokenizer: Any, context: Any, name: str = "policy") -> Agent:
+    """An agent of the experiment; the engine that samples for it is called as the agent with whose
+    weights it plays.
 
     Args:
-        experiment: its `agent` describes the agent.
-        tokenizer: of the policy.
+        experiment: describes the agent.
+        tokenizer: of the run.
         context: the environment's context manager, used where the config has none.
+        name: of the agent.
     """
-    config = experiment.agent
+    config = experiment.agent_configs[name]
     try:
         sampling = Sampling(
             config.budget, config.temperature, config.top_k, config.top_p, config.min_p
         )
     except ValueError as error:
-        raise UserError(f"config.agent: {error}") from error
-    renderer = config.renderer(tokenizer)
-    return Agent("policy", renderer, config.context or context, sampling, limits=config.limits)
+        field = "agent" if name == "policy" else f"agents.{name}"
+        raise UserError(f"config.{field}: {error}") from error
+    return Agent(
+        name,
+        config.renderer(tokenizer),
+        config.context or context,
+        sampling,
+        engine=config.shares or name,
+        limits=config.limits,
+    )
 
 
 def make_learner_mesh(experiment: Experiment, policy: Policy) -> Mesh:
@@ -142,36 +152,75 @@ def load_tokenizer(folder: Path) -> Any:
         ) from error
 
 
-def load_policy(run_dir: Path, phase: str | None = None) -> tuple[Experiment, Any, Any, Params]:
-    """The experiment, tokenizer, policy and newest parameters of a run folder.
+def load_policy(
+    run_dir: Path, phase: str | None = None, agent: str | None = None
+) -> tuple[Experiment, Any, Any, Params]:
+    """The experiment, the tokenizer, and an agent's policy and parameters of a run folder.
 
     Args:
         run_dir: of a run that has a checkpoint.
-        phase: whose checkpoint; None: the last that has one.
+        phase: see `find_checkpoint`.
+        agent: see `find_checkpoint`.
 
     Raises:
         UserError: the folder is no run folder, has another format version, or lacks a part.
     """
     experiment = config_json.load_config(run_dir)
     tokenizer = load_tokenizer(run_dir / "tokenizer")
-    policy = experiment.policy.build(len(tokenizer))
-    name = trained_phase(experiment, run_dir, phase)
+    phase, agent = find_checkpoint(experiment, run_dir, phase, agent)
+    policy = agent_policy_config(experiment, agent).build(len(tokenizer))
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    return experiment, tokenizer, policy, load_params(run_dir / "checkpoints" / name, shapes)
+    params = load_phase_params(experiment, run_dir, phase, agent, shapes)
+    return experiment, tokenizer, policy, params
 
 
-def trained_phase(experiment: Experiment, run_dir: Path, phase: str | None = None) -> str:
-    """The named phase, or the last that has a checkpoint of the policy.
+def agent_policy_config(experiment: Experiment, agent: str) -> PolicyConfig:
+    """The model of an agent with weights of its own."""
+    return experiment.agent_configs[agent].policy or experiment.policy
+
+
+def load_phase_params(
+    experiment: Experiment,
+    run_dir: Path,
+    phase: str,
+    agent: str,
+    like: Params,
+    shardings: Any = None,
+) -> Params:
+    """An agent's parameters in the newest checkpoint of a phase that trains it; the last two
+    arguments as `load_params`.
+    """
+    of_several = isinstance(experiment.phases[phase].algorithm, PerAgent)
+    part = ("params", agent) if of_several else ("params",)
+    return load_params(run_dir / "checkpoints" / phase, like, shardings, part)
+
+
+def find_checkpoint(
+    experiment: Experiment, run_dir: Path, phase: str | None = None, agent: str | None = None
+) -> tuple[str, str]:
+    """The phase and the agent whose checkpoint is meant.
+
+    Args:
+        experiment: of the run.
+        run_dir: the run folder.
+        phase: None: the last with a checkpoint of the agent.
+        agent: None: the first that the phase trains.
 
     Raises:
         UserError: there is no such phase or checkpoint.
     """
-    phases = [name for name, phase in experiment.phases.items() if phase.trains_policy]
+    phases = {
+        name: config.trained_agents
+        for name, config in experiment.phases.items()
+        if (agent in config.trained_agents if agent else config.trained_agents)
+    }
     trained = [name for name in phases if (run_dir / "checkpoints" / name).is_dir()]
     if phase is not None and phase not in phases:
         raise UserError(
-            f"{run_dir} has no phase {phase!r} that trains the policy, only {', '.join(phases)}"
+            f"{run_dir} has no phase {phase!r} that trains {agent or 'an agent'}, only "
+            f"{', '.join(phases) or 'phases of other agents'}"
         )
     if not trained:
         raise UserError(f"there is no checkpoint in {run_dir}: train first")
-    return phase or trained[-1]
+    phase = phase or trained[-1]
+    return phase, agent or phases[phase][0]

@@ -18,7 +18,7 @@ from agentrl_jax.rollout.agent import Agent, Limits
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.timeouts import Timeouts
-from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig
+from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig, PerAgent
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.latency import EnvLatency
 from agentrl_jax.workers.pool import Task
@@ -63,7 +63,7 @@ class EnvironmentConfig:
 
 @dataclass
 class AgentConfig:
-    """How the policy acts: its prompts and its sampling."""
+    """How an agent acts: its prompts, its sampling and its weights."""
 
     renderer: Callable[[Any], Renderer] = TextRenderer
     context: ContextManager | None = None  # None: the environment's default
@@ -73,6 +73,10 @@ class AgentConfig:
     top_p: float = 1.0
     min_p: float = 0.0
     limits: Limits = field(default_factory=Limits)  # of an episode; off unless set
+    # The two below are for `Experiment.agents`. The agent with whose weights it plays; empty:
+    # weights of its own.
+    shares: str = ""
+    policy: PolicyConfig | None = None  # its model; None: the experiment's
 
 
 @dataclass
@@ -141,7 +145,7 @@ class Phase:
 
     label: str  # the name of the trained policy in tables
     source: Source
-    algorithm: AlgorithmConfig
+    algorithm: AlgorithmConfig | PerAgent
     steps: int = 100
     checkpoint_every: int = 50
     # Steps between publications of the weights to the engine; above 1 it samples with older ones.
@@ -149,13 +153,34 @@ class Phase:
     # How the trained policy plays in its evaluation; None: with the best strategy that its rollouts
     # learned, or else independent episodes.
     evaluation_strategy: Strategy | None = None
-    # The earlier phase with whose weights it starts; empty: the newest weights of the policy.
+    # The earlier phase with whose weights it starts; empty: the newest weights of its agent.
     start: str | Start = ""
+    agent: str = "policy"  # whose weights it trains, where `algorithm` is a single one
 
     @property
-    def trains_policy(self) -> bool:
-        """Whether its weights are the policy's, and not those of another model."""
-        return not isinstance(self.algorithm, OtherModelConfig)
+    def trained_agents(self) -> tuple[str, ...]:
+        """The agents whose weights it trains; none where it trains another model."""
+        if isinstance(self.algorithm, PerAgent):
+            return tuple(self.algorithm.algorithms)
+        return () if isinstance(self.algorithm, OtherModelConfig) else (self.agent,)
+
+    def source_agent(self, agent: str) -> str | None:
+        """The agent with whose weights after this phase `agent` may start: itself, or the only one
+        that the phase trains; None: there is none.
+        """
+        agents = self.trained_agents
+        if agent in agents:
+            return agent
+        return agents[0] if len(agents) == 1 else None
+
+    def rows(self) -> dict[str, str]:
+        """The labels of its rows in the evaluation table, and the agent that each evaluates: one
+        row, or one for each of several agents that have no common evaluation strategy.
+        """
+        agents = self.trained_agents
+        if len(agents) > 1 and self.evaluation_strategy is None:
+            return {f"{self.label} ({agent})": agent for agent in agents}
+        return {self.label: agents[0]} if agents else {}
 
     @property
     def start_phases(self) -> Sequence[str]:
@@ -183,7 +208,8 @@ class Experiment:
     policy: PolicyConfig
     tokenizer: Callable[[Sequence[str]], Any]  # from the texts of the demonstrations
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
-    agent: AgentConfig = field(default_factory=AgentConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)  # the one called "policy"
+    agents: dict[str, AgentConfig] = field(default_factory=dict)  # all others
     # None: a phase that reads them cannot be opened
     demonstrations: DemonstrationConfig | None = field(default_factory=DemonstrationConfig)
     phases: dict[str, Phase] = field(default_factory=dict)  # in the order in which they are trained
@@ -196,6 +222,11 @@ class Experiment:
     clock: VirtualClock | None = None
 
     @property
+    def agent_configs(self) -> dict[str, AgentConfig]:
+        """All agents by name."""
+        return {"policy": self.agent, **self.agents}
+
+    @property
     def default_run_dir(self) -> Path:
         return Path("runs") / self.name
 
@@ -206,22 +237,17 @@ class RunContext:
 
     experiment: Experiment
     run_dir: Path
+    phase: str  # the name of the phase whose source is opened
     runtime: Runtime
-    agent: Agent  # the policy's
-    policy: Policy
-    params: Params  # the policy's initial parameters
+    agent: Agent  # that the phase trains, the first of several
+    policy: Policy  # of that agent
+    params: Params  # and its initial parameters
     tokenizer: Any
     mesh: Mesh  # the learner's
     demonstrations: Path | None  # a file or a dataset folder
     warn: Callable[[str], None]  # reports a failure in this process
-    exit_stack: contextlib.ExitStack  # closed with the run
+    exit_stack: contextlib.ExitStack  # closed with the phase
 
     @property
     def process_group(self) -> ProcessGroup:
         return self.runtime.process_group
-
-    def phase_of(self, source: Source) -> str:
-        """The name of the phase whose source this very object is."""
-        return next(
-            name for name, phase in self.experiment.phases.items() if phase.source is source
-        )

@@ -1,7 +1,10 @@
 """Checks of an experiment before anything of it is built."""
 
+from collections.abc import Sequence
+
 from agentrl_jax.environment import Environment
 from agentrl_jax.errors import UserError
+from agentrl_jax.training.algorithm import OtherModelConfig, PerAgent
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
 from agentrl_jax.training.config import Experiment, Phase
 
@@ -13,6 +16,7 @@ def check_config(experiment: Experiment, env: Environment) -> None:
         experiment: what is to run.
         env: an instance of its environment.
     """
+    check_agents(experiment)
     check_phases(experiment)
     _check_players(experiment, env)
     experiment.environment.timeouts.validate()
@@ -21,37 +25,90 @@ def check_config(experiment: Experiment, env: Environment) -> None:
             "config.clock needs environments in this process: set environment.workers to 0"
         )
     make_workers(experiment.environment)
-    experiment.agent.limits.check()
+    for config in experiment.agent_configs.values():
+        config.limits.check()
     policy = experiment.policy.build(1)
     if not experiment.mesh.memory_gb:
         make_learner_mesh(experiment, policy)
 
 
+def check_agents(experiment: Experiment) -> None:
+    """Raises UserError for an agent whose name or weights cannot be used."""
+    if experiment.agent.shares or experiment.agent.policy:
+        raise UserError(
+            "config.agent plays with the weights of config.policy: shares and policy are for "
+            "config.agents"
+        )
+    for name, config in experiment.agents.items():
+        _check_name("agents", name)
+        if name == "policy":
+            raise UserError("config.agents: 'policy' is config.agent: choose another name")
+        if config.shares and config.policy:
+            raise UserError(f"config.agents.{name}: give shares or policy, not both")
+        if config.shares and config.shares not in own_weights(experiment):
+            raise UserError(
+                f"config.agents.{name}.shares: {config.shares!r} has no weights of its own, only "
+                f"{', '.join(own_weights(experiment))}"
+            )
+
+
+def own_weights(experiment: Experiment) -> list[str]:
+    """The agents with weights of their own."""
+    return [name for name, config in experiment.agent_configs.items() if not config.shares]
+
+
 def check_phases(experiment: Experiment) -> None:
-    """Raises UserError for a name, a number or a start of a phase that cannot be used."""
-    labels = [phase.label for phase in experiment.phases.values()]
+    """Raises UserError for a name, a number, an agent or a start of a phase that cannot be used."""
+    labels = [label for phase in experiment.phases.values() for label in phase.rows()]
     rows = [*experiment.evaluation.players, *labels]  # of the table, and files of the run folder
     earlier: list[str] = []
     for name, phase in experiment.phases.items():
-        # A dotted flag finds the methods of a dict before its keys.
-        if not name.isidentifier() or name in dir(dict):
-            raise UserError(
-                f"config.phases: {name!r} is no name for a phase: use letters, digits and _, "
-                "and no name of a method of dict"
-            )
-        if rows.count(phase.label) > 1 or "/" in phase.label:
-            raise UserError(
-                f"config.phases.{name}.label: {phase.label!r} has a / or is the label of another "
-                "phase or a name in evaluation.players: it names a row of the table and a file"
-            )
-        _check_steps(name, phase)
-        for other in phase.start_phases:
-            if other not in earlier:
+        _check_name("phases", name)
+        for label in phase.rows():
+            if rows.count(label) > 1 or "/" in label:
                 raise UserError(
-                    f"config.phases.{name}.start: {other!r} is no phase before it that trains the "
-                    f"policy; there are {', '.join(earlier) or 'none'}"
+                    f"config.phases.{name}.label: {label!r} has a / or is the label of another "
+                    "phase or a name in evaluation.players: it names a row of the table and a file"
                 )
-        earlier += [name] if phase.trains_policy else []
+        _check_steps(name, phase)
+        _check_trained_agents(experiment, name, phase)
+        _check_start(experiment, name, phase, earlier)
+        earlier.append(name)
+
+
+def _check_name(field: str, name: str) -> None:
+    # A dotted flag finds the methods of a dict before its keys.
+    if not name.isidentifier() or name in dir(dict):
+        raise UserError(
+            f"config.{field}: {name!r} cannot be a name there: use letters, digits and _, and not "
+            "the name of a method of dict"
+        )
+
+
+def _check_trained_agents(experiment: Experiment, name: str, phase: Phase) -> None:
+    if isinstance(phase.algorithm, PerAgent):
+        algorithms = phase.algorithm.algorithms
+        if not algorithms or any(isinstance(a, OtherModelConfig) for a in algorithms.values()):
+            raise UserError(
+                f"config.phases.{name}.algorithm needs an algorithm of its policy for each agent"
+            )
+    for agent in phase.trained_agents or (phase.agent,):
+        if agent not in own_weights(experiment):
+            raise UserError(
+                f"config.phases.{name}: there is no agent {agent!r} with weights of its own, only "
+                f"{', '.join(own_weights(experiment))}"
+            )
+
+
+def _check_start(experiment: Experiment, name: str, phase: Phase, earlier: Sequence[str]) -> None:
+    for agent in phase.trained_agents or (phase.agent,):
+        usable = [other for other in earlier if experiment.phases[other].source_agent(agent)]
+        for other in phase.start_phases:
+            if other not in usable:
+                raise UserError(
+                    f"config.phases.{name}.start: {other!r} is no phase before it with weights for "
+                    f"{agent!r}; there are {', '.join(usable) or 'none'}"
+                )
 
 
 def _check_steps(name: str, phase: Phase) -> None:

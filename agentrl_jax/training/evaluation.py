@@ -26,21 +26,27 @@ def play_all(
     """The trajectories of one player, this process's part of them.
 
     Args:
-        runtime: with the agent "policy", unless a player is named.
+        runtime: with the agents that the strategy names, unless a player is named.
         environment: whose instances are played.
         episodes: one for each environment seed `seed`, `seed` + 1, ...
         seed: the first one.
         player: a scripted policy of the environment; None: the policy.
-        temperature: of the policy's sampling.
-        policy_strategy: how the policy plays; None: independent episodes.
+        temperature: of the sampling of all trainable agents.
+        policy_strategy: how the policy plays; None: independent episodes of the agent "policy".
     """
     tasks = [environment.task(seed + i, group=i) for i in range(episodes)]
     strategy: Strategy
     if player is None:
         strategy = policy_strategy or IndependentEpisodes(1)
-        agent = runtime.agents["policy"]
-        sampling = dataclasses.replace(agent.sampling, temperature=temperature)
-        runtime = runtime.with_agents({"policy": dataclasses.replace(agent, sampling=sampling)})
+        runtime = runtime.with_agents(
+            {
+                name: dataclasses.replace(
+                    agent, sampling=dataclasses.replace(agent.sampling, temperature=temperature)
+                )
+                for name, agent in runtime.agents.items()
+                if agent.trainable
+            }
+        )
     else:
         strategy = ScriptedEpisodes(player)
     return flatten([group.trajectories for group in runtime.collect(strategy, tasks, (seed, 0))])

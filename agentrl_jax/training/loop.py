@@ -21,6 +21,13 @@ from agentrl_jax.policy import Params
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage.config_json import CONFIG_FILE
 from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.per_agent import (
+    agent_weights,
+    build_algorithm,
+    groups_of,
+    return_metrics,
+    returns_by_agent,
+)
 from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.summary import finalize
@@ -85,14 +92,14 @@ def train(
                 delete_run(run_dir)
     with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group) as run:
         seconds = {"setup": time.monotonic() - start}
-        newest = run.params
+        newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():
             params = run.start_params(phase, newest)
-            trained, seconds[name] = run_phase(run, name, phase, params, stop)
-            if phase.trains_policy:
-                newest, start = trained, time.monotonic()
-                run.evaluate_phase(name, newest)
-                seconds[f"evaluate {phase.label}"] = time.monotonic() - start
+            params, seconds[name] = run_phase(run, name, phase, params, stop)
+            newest |= agent_weights(phase, params)
+            start = time.monotonic()
+            run.evaluate_phase(name, newest)
+            seconds[f"evaluate {phase.label}"] = time.monotonic() - start
         start = time.monotonic()
         for player in experiment.evaluation.players:
             run.evaluate(player, player)
@@ -108,7 +115,8 @@ def run_phase(
     Returns:
         The trained parameters, and the seconds of all its steps, before and after resumptions.
     """
-    algorithm = phase.algorithm.build(run.policy, run.mesh, phase.steps)
+    policies = {agent: model.policy for agent, model in run.models.items()}
+    algorithm, context = build_algorithm(phase, policies, run.mesh), run.begin_phase(name)
     state = algorithm.init(jax.random.key(run.experiment.seed), params)
     checkpointer = PhaseCheckpointer(run.run_dir / "checkpoints" / name)
     first_step, host = checkpointer.latest_step or 0, {"seconds": 0.0}
@@ -121,13 +129,14 @@ def run_phase(
         publish(run, phase, state, first_step)
         checkpointer.close()
         return state.params, seconds
-    iterator = phase.source.open(run.context)
+    iterator = phase.source.open(context)
     if first_step:
         iterator.load(host["feed"])
     publish(run, phase, state, first_step)
     with run.process_group.coordinator_first("what was recorded before"):
         run.reporter.rewind(list(run.experiment.phases), name, first_step)
-        run.delete_evaluation(phase.label)
+        for label in phase.rows():
+            run.delete_evaluation(label)
     run.reporter.begin(name, phase.steps, first_step)
     pending: tuple[int, dict[str, Any], float] | None = None
     for step in range(first_step, phase.steps):
@@ -135,7 +144,8 @@ def run_phase(
         failures_before = run.runtime.failures.metrics()
         groups = iterator.next(step)
         collected = time.monotonic()
-        state, metrics = algorithm.step(state, groups, run.runtime)
+        trained_groups = groups_of(groups, phase.trained_agents or run.models, run.runtime)
+        state, metrics = algorithm.step(state, trained_groups, run.runtime)
         if on_policy and (step + 1) % phase.publish_every == 0:
             publish(run, phase, state, step + 1)
         report(run, name, pending)  # of the step before, while this one is on the device
@@ -164,15 +174,16 @@ def run_phase(
             )
             raise Interrupted
     publish(run, phase, state, phase.steps)
+    run.end_phase()
     run.reporter.end(name)
     checkpointer.close()
     return state.params, seconds
 
 
 def publish(run: Run, phase: Phase, state: TrainState, version: int) -> None:
-    """Give the engine the weights that the phase trains, where they are the policy's."""
-    if phase.trains_policy:
-        run.runtime.publish(state.params, version)
+    """Give the engines the weights of the agents that the phase trains."""
+    for agent, params in agent_weights(phase, state.params).items():
+        run.runtime.publish(params, version, agent)
 
 
 def gather_step(
@@ -187,10 +198,16 @@ def gather_step(
         name: count - failures_before.get(name, 0.0)
         for name, count in run.runtime.failures.metrics().items()
     }
-    local = {"stop": stop_requested, "groups": episode_stats(groups), "failures": failures}
+    local = {
+        "stop": stop_requested,
+        "groups": episode_stats(groups),
+        "failures": failures,
+        "returns": returns_by_agent(groups, run.agent_names),
+    }
     processes = run.process_group.all_gather(label, local)
     group_stats = run.process_group.interleave([process["groups"] for process in processes])
     metrics = rollout_metrics(group_stats)
+    metrics |= return_metrics([process["returns"] for process in processes])
     metrics |= sum_counts([process["failures"] for process in processes])
     return metrics, any(process["stop"] for process in processes)
 
@@ -206,8 +223,10 @@ def report(run: Run, phase: str, pending: tuple[int, dict[str, Any], float] | No
     if pending is None:
         return
     step, metrics, seconds = pending
-    for key, prefix in (("device", ""), ("critic", "critic/")):
-        updates = [fetch_metrics(m) for m in metrics.pop(key, [])]
+    for key in [name for name, value in metrics.items() if isinstance(value, list)]:
+        # "device" -> loss, "critic" -> critic/loss, "planner/device" -> planner/loss
+        prefix = key.removesuffix("device") if key.endswith("device") else f"{key}/"
+        updates = [fetch_metrics(m) for m in metrics.pop(key)]
         for name in (name for name in (updates[0] if updates else {}) if name != "tokens"):
             metrics[prefix + name] = float(np.mean([m[name] for m in updates if name in m]))
     run.reporter.step(phase, step, metrics, seconds)

@@ -51,7 +51,7 @@ class TextDocuments:
     def open(self, run: RunContext) -> ExperienceIterator:
         if self.batch < 1 or self.length < 2:
             raise UserError(f"text documents need batch >= 1 and length >= 2: {self}")
-        folder = run.run_dir / "text" / run.phase_of(self)
+        folder = run.run_dir / "text" / run.phase
         with run.process_group.coordinator_first("the documents' tokens"):
             if not text_documents.is_complete(folder):
                 text_documents.write_tokens(folder, self.texts(), DocumentEncoder(run.tokenizer))

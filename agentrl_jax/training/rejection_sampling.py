@@ -40,7 +40,7 @@ class RejectionSampling:
     def open(self, run: RunContext) -> ExperienceIterator:
         if min(self.rounds, self.batch) < 1:
             raise UserError("rejection sampling needs rounds and batch >= 1")
-        path = run.run_dir / "accepted" / f"{run.phase_of(self)}.jsonl"
+        path = run.run_dir / "accepted" / f"{run.phase}.jsonl"
         if not run.process_group.all_gather("whether there are rollouts", path.exists())[0]:
             self._write_accepted(run, path)
         accepted = [trajectory for _, trajectory in trajectory_log.read(path)]

@@ -1,6 +1,8 @@
 """`Run`: the objects of an experiment, built in its run folder."""
 
 import contextlib
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -8,20 +10,21 @@ from typing import Any
 import jax
 
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.engine import Engine
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
-from agentrl_jax.inference.engine_pool import make_engine
-from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.reporter import Reporter, SilentReporter
 from agentrl_jax.rollout.runtime import Strategy
-from agentrl_jax.rollout.strategy import ScriptedEpisodes
+from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file, jsonl, trajectory_log
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
 from agentrl_jax.training import demonstrations
+from agentrl_jax.training.agent_models import add_agents, initial_models
+from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.builders import (
+    load_phase_params,
     load_tokenizer,
-    make_agent,
     make_learner_mesh,
     make_runtime,
 )
@@ -69,7 +72,7 @@ class Run:
             if self.process_group.is_coordinator
             else SilentReporter(run_dir, quiet, self.process_group.index)
         )
-        self.exit_stack = contextlib.ExitStack()  # for what sources open
+        self.exit_stack = contextlib.ExitStack()  # for what a phase's source opens
         self.runtime = make_runtime(
             experiment.environment,
             log=self.reporter.warn,
@@ -93,21 +96,23 @@ class Run:
             config_json.bind_run_dir(self.run_dir, self.experiment)
 
     def _build(self) -> None:
-        """Demonstrations, tokenizer, policy, mesh, initial parameters and engine, in this order."""
+        """Demonstrations, tokenizer, mesh, agents with their models and engines, in this order."""
         experiment = self.experiment
         with self.process_group.coordinator_first("demonstrations"):
             self.demonstrations = self._ensure_demonstrations()
             self.tokenizer = self._ensure_tokenizer()
-        self.agent = make_agent(experiment, self.tokenizer, self.env.context)
-        self.policy = experiment.policy.build(len(self.tokenizer))
-        self.mesh = make_learner_mesh(experiment, self.policy)
-        self.params: Params = experiment.policy.initial_params(
-            self.policy, jax.random.key(experiment.seed), self.mesh
+        self.mesh = make_learner_mesh(experiment, experiment.policy.build(len(self.tokenizer)))
+        context = self.env.context
+        self.models = initial_models(experiment, self.tokenizer, context, self.mesh)
+        self.agent, self.policy = self.models["policy"].agent, self.models["policy"].policy
+        self.params = self.models["policy"].params
+        add_agents(
+            self.runtime, experiment, self.models, self.tokenizer, context, self._wrap_engine
         )
-        engine = make_engine(self.policy, experiment.engine, self.params, self.tokenizer.decode)
-        if experiment.clock:
-            engine = experiment.clock.wrap_engine(engine, self.runtime.run)
-        self.runtime.add_agent("policy", self.agent, engine)
+
+    def _wrap_engine(self, engine: Engine) -> Engine:
+        clock = self.experiment.clock
+        return clock.wrap_engine(engine, self.runtime.run) if clock else engine
 
     def _ensure_demonstrations(self) -> Path | None:
         """The demonstrations; scripted episodes are written to a file where there is none."""
@@ -140,12 +145,22 @@ class Run:
             )
         return path
 
-    def start_params(self, phase: Phase, newest: Params) -> Params:
-        """The weights with which a phase starts; `newest` are the policy's newest."""
+    def start_params(self, phase: Phase, newest: Mapping[str, Params]) -> Params:
+        """The weights with which a phase starts, by agent where it trains several; `newest` are
+        the newest of each agent.
+        """
+        if isinstance(phase.algorithm, PerAgent):
+            return {a: self._start_params(phase, a, newest[a]) for a in phase.trained_agents}
+        return self._start_params(phase, phase.agent, newest[phase.agent])
+
+    def _start_params(self, phase: Phase, agent: str, newest: Params) -> Params:
+        like = self.models[agent].params
+        shardings = jax.tree.map(lambda x: x.sharding, like)
 
         def load(name: str) -> Params:
-            folder, like = self.run_dir / "checkpoints" / name, self.params
-            return load_params(folder, like, jax.tree.map(lambda x: x.sharding, like))
+            other = self.experiment.phases[name].source_agent(agent)
+            assert other is not None, "checked with the config"
+            return load_phase_params(self.experiment, self.run_dir, name, other, like, shardings)
 
         if isinstance(phase.start, str):
             return load(phase.start) if phase.start else newest
@@ -167,16 +182,22 @@ class Run:
             self.experiment.tokenizer(texts).save_pretrained(folder)
         return load_tokenizer(folder)
 
-    @property
-    def context(self) -> RunContext:
-        """What sources may use of this run."""
+    def begin_phase(self, name: str) -> RunContext:
+        """Mark the agents that the phase trains, and return what its source may use."""
+        phase, agents = self.experiment.phases[name], self.runtime.agents
+        trained = phase.trained_agents or tuple(self.models)
+        for agent in self.experiment.agent_configs:
+            is_trained = agents[agent].engine in trained
+            agents[agent] = dataclasses.replace(agents[agent], trainable=is_trained)
+        model = self.models[phase.trained_agents[0] if phase.trained_agents else phase.agent]
         return RunContext(
             experiment=self.experiment,
             run_dir=self.run_dir,
+            phase=name,
             runtime=self.runtime,
-            agent=self.agent,
-            policy=self.policy,
-            params=self.params,
+            agent=model.agent,
+            policy=model.policy,
+            params=model.params,
             tokenizer=self.tokenizer,
             mesh=self.mesh,
             demonstrations=self.demonstrations,
@@ -184,15 +205,26 @@ class Run:
             exit_stack=self.exit_stack,
         )
 
-    def evaluate_phase(self, name: str, params: Params) -> None:
-        """`evaluate` the parameters that a phase trained."""
-        label = self.experiment.phases[name].label
-        strategy = None
-        if not self._evaluation_path(label).exists():
-            strategy = evaluation_strategy(
-                self.experiment, self.run_dir, name, self.runtime, self.policy, params
-            )
-        self.evaluate(label, strategy=strategy)
+    @property
+    def agent_names(self) -> list[str]:
+        """All agents, where there are several."""
+        return list(self.experiment.agent_configs) if self.experiment.agents else []
+
+    def end_phase(self) -> None:
+        """Close what the phase's source opened, and let it follow no more weights."""
+        self.exit_stack.close()
+        self.runtime.publish_callbacks.clear()
+
+    def evaluate_phase(self, name: str, weights: Mapping[str, Params]) -> None:
+        """`evaluate` the agents that a phase trained, with their weights."""
+        for label, agent in self.experiment.phases[name].rows().items():
+            strategy = None
+            if not self._evaluation_path(label).exists():
+                policy, params = self.models[agent].policy, weights[agent]
+                strategy = evaluation_strategy(
+                    self.experiment, self.run_dir, name, self.runtime, policy, params
+                ) or IndependentEpisodes(1, agent)
+            self.evaluate(label, strategy=strategy)
 
     def evaluate(
         self, name: str, player: str | None = None, strategy: Strategy | None = None
@@ -203,7 +235,7 @@ class Run:
         Args:
             name: of the evaluation's file.
             player: a scripted policy; None: the policy.
-            strategy: how the policy plays; None: independent episodes.
+            strategy: how the policy plays; None: independent episodes of the agent "policy".
         """
         path = self._evaluation_path(name)
         if self.process_group.all_gather(f"whether {name} is evaluated", path.exists())[0]:

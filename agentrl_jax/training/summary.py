@@ -1,6 +1,6 @@
 """The end of a run: the evaluation table, the comparison of the last two phases, summary.json."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 from agentrl_jax.reporting import plots
@@ -31,9 +31,13 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     Returns:
         The rows of the table.
     """
-    phases = [phase.label for phase in run.experiment.phases.values() if phase.trains_policy]
+    agents = {
+        label: agent
+        for phase in run.experiment.phases.values()
+        for label, agent in phase.rows().items()
+    }
     players = run.experiment.evaluation.players
-    names = [*players[:-1], *phases, *players[-1:]]
+    names = [*players[:-1], *agents, *players[-1:]]
     trajectories = {name: run.evaluation_trajectories(name) for name in names}
     demonstrations = run.experiment.demonstrations
     displayed_names = (
@@ -43,10 +47,10 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
         summarize(displayed_names.get(name, name), trajectories[name], run.env.score_anchors)
         for name in names
     ]
-    difference = None
-    if len(phases) > 1:
-        difference = paired_difference(trajectories[phases[-1]], trajectories[phases[-2]])
-    run.reporter.table(summaries, difference, (phases[-1], phases[-2]) if difference else ("", ""))
+    compared, difference = compared_rows(agents), None
+    if compared:
+        difference = paired_difference(trajectories[compared[0]], trajectories[compared[1]])
+    run.reporter.table(summaries, difference, compared or ("", ""))
     failures = run.process_group.all_gather("environment failures", run.runtime.failures.to_dict())
     if not run.process_group.is_coordinator:
         return summaries
@@ -66,6 +70,13 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
         "summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints"
     )
     return summaries
+
+
+def compared_rows(agents: Mapping[str, str]) -> tuple[str, str] | None:
+    """The last row and the one before it of the same agent; `agents` by the rows' labels."""
+    *earlier, last = agents or [""]
+    before = [row for row in earlier if agents[row] == agents[last]]
+    return (last, before[-1]) if before else None
 
 
 def paired_difference(

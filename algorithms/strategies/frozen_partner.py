@@ -24,10 +24,8 @@ class WithFrozenAgent:
     on_policy: bool = field(default=True, init=False)
 
     def open(self, run: RunContext) -> ExperienceIterator:
-        params = load_params(
-            run.run_dir / "checkpoints" / self.phase,
-            jax.eval_shape(run.policy.init, jax.random.key(0)),
-        )
+        shapes = jax.eval_shape(run.policy.init, jax.random.key(0))
+        params = load_params(run.run_dir / "checkpoints" / self.phase, shapes)
         engine = make_engine(
             run.policy, run.experiment.engine, params, detokenize=run.tokenizer.decode
         )

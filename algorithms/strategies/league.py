@@ -86,16 +86,19 @@ class League(RolloutPiece):
                 run.policy, run.experiment.engine, run.params, detokenize=run.tokenizer.decode
             ),
         )
-        self.subscribe(run.runtime, run.run_dir / "league", run.experiment.seed)
+        folder = run.run_dir / "league" / run.phase
+        self.subscribe(run.runtime, folder, run.experiment.seed, run.agent.engine)
 
-    def subscribe(self, runtime: Runtime, folder: Path, seed: int) -> None:
-        """Follow the weights that the runtime publishes; snapshots are files in `folder`."""
-        self._runtime, self._folder, self._seed = runtime, folder, seed
+    def subscribe(self, runtime: Runtime, folder: Path, seed: int, engine: str = "policy") -> None:
+        """Follow the weights that the runtime publishes to an engine; snapshots are files in
+        `folder`.
+        """
+        self._runtime, self._folder, self._seed, self._engine = runtime, folder, seed, engine
         runtime.publish_callbacks.append(self._on_publish)
 
     def _on_publish(self, params: Params, version: int, engine: str) -> None:
         """Save a snapshot of new weights where one is due, and draw the next opponent."""
-        if engine == OPPONENT_NAME:
+        if engine != self._engine:
             return
         if not self.scores or (
             self.every and version % self.every == 0 and version not in self.scores

@@ -41,6 +41,21 @@ class ScriptedOpponent:
 
 
 @dataclass
+class OtherAgent:
+    """Another agent of the experiment plays all other players; the group holds its trajectories
+    where the phase trains it too.
+    """
+
+    name: str
+
+    def assign_players(
+        self, policy_player: int, num_players: int
+    ) -> tuple[dict[str, Any], dict[int, str]]:
+        players = {i: self.name for i in range(num_players) if i != policy_player}
+        return {"seats": list(range(num_players))}, players
+
+
+@dataclass
 class SelfPlay:
     """`group_size` episodes of a game; the group holds the trajectories of trainable agents.
 

@@ -65,7 +65,10 @@ def run_worker(folder: Path, count: int, steps: int) -> None:
     with processes, Run(config, folder / "run", True, processes) as run:
         cells = []
         algorithm = phase.algorithm.build(run.policy, run.mesh, steps)
-        state, feed = algorithm.init(jax.random.key(0), run.params), phase.source.open(run.context)
+        state, feed = (
+            algorithm.init(jax.random.key(0), run.params),
+            phase.source.open(run.begin_phase("rl")),
+        )
         for step in range(steps):
             run.runtime.publish(state.params, step)
             began = time.perf_counter()

@@ -98,7 +98,7 @@ def test_a_model_folder_is_served_to_clients_with_the_key(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_run_folder_is_served_with_the_agent_of_its_config(tmp_path: Path):
-    served = served_from_run(run_folder(tmp_path), None, positions=24, rows=0)
+    served = served_from_run(run_folder(tmp_path), None, None, positions=24, rows=0)
     assert (
         served.engine.positions == 24
         and served.agent.sampling.budget == 24
@@ -121,7 +121,7 @@ def test_a_run_folder_is_served_with_the_agent_of_its_config(tmp_path: Path):
 
 def test_a_folder_that_cannot_be_served_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(UserError, match=r"config\.json"):
-        served_from_run(tmp_path, None, 0, 0)
+        served_from_run(tmp_path, None, None, 0, 0)
     with pytest.raises(UserError, match=r"config\.json"):
         served_from_folder(tmp_path, "float32", 0, 0)
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)

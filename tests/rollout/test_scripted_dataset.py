@@ -110,7 +110,7 @@ def test_a_run_writes_the_same_and_trains_on_a_folder(tmp_path: Path):
         tmp_path / "run",
         quiet=True,
     ) as run:
-        feed = Demonstrations(batch=1, successful_only=True).open(run.context)
+        feed = Demonstrations(batch=1, successful_only=True).open(run.begin_phase("rl"))
         tasks = {feed.next(step)[0].task for step in range(8)}
     assert (
         tasks == {t.task for t in demonstrations.read(tmp_path / "set") if t.success}

@@ -139,7 +139,7 @@ def small_experiment(
 def partial_context(**fields: Any) -> RunContext:
     """A `RunContext` with some of its fields, for sources that need no others."""
     context = object.__new__(RunContext)
-    vars(context).update(fields)
+    vars(context).update({"phase": "rl", **fields})
     return context
 
 

@@ -21,7 +21,7 @@ from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.weight_averaging import Interpolation
 from agentrl_jax.training import loop
 from agentrl_jax.training.algorithm import Unchanged
-from agentrl_jax.training.builders import load_policy, trained_phase
+from agentrl_jax.training.builders import find_checkpoint, load_policy
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.config_checks import check_phases
 from agentrl_jax.training.run import Run
@@ -71,11 +71,11 @@ def test_phases_are_trained_in_order_and_the_last_two_compared(tmp_path: Path):
     np.testing.assert_allclose(summary["difference"][0], expected)
     assert (tmp_path / "checkpoints/polish").is_dir()
     experiment, _, policy, newest = load_policy(tmp_path)
-    assert trained_phase(experiment, tmp_path) == "polish"
+    assert find_checkpoint(experiment, tmp_path) == ("polish", "policy")
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     polish = load_params(tmp_path / "checkpoints/polish", shapes)
     jax.tree.map(np.testing.assert_array_equal, newest, polish)
-    with pytest.raises(UserError, match="no phase 'rl' that trains the policy, only warm, main"):
+    with pytest.raises(UserError, match="no phase 'rl' that trains an agent, only warm, main"):
         load_policy(tmp_path, "rl")
 
 
@@ -165,7 +165,7 @@ def test_a_reward_model_is_a_phase_with_checkpoints_between_phases_of_the_policy
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     judge = load_params(tmp_path / "run/checkpoints/main", shapes)
     assert set(judge) == {"trunk", "head"}
-    with pytest.raises(UserError, match="no phase 'main' that trains the policy"):
+    with pytest.raises(UserError, match="no phase 'main' that trains an agent"):
         load_policy(tmp_path / "run", "main")
     # The phase after it goes on from the policy before it.
     alone = three_phases()
@@ -200,9 +200,9 @@ def judged_start(start: str) -> Experiment:
 @pytest.mark.parametrize(
     ("experiment", "message"),
     [
-        (named("items"), "'items' is no name for a phase"),
-        (named("a/b"), "'a/b' is no name for a phase"),
-        (named(""), "'' is no name for a phase"),
+        (named("items"), "'items' cannot be a name"),
+        (named("a/b"), "'a/b' cannot be a name"),
+        (named("", label="MAIN"), "'' cannot be a name"),
         (named("again", label="MAIN"), r"phases\.\w+\.label: 'MAIN' has a / or is the label"),
         (named("again", label="expert"), r"phases\.again\.label: 'expert' has .*players"),
         (named("apart", label="a/b"), "'a/b' has a /"),
@@ -215,7 +215,7 @@ def judged_start(start: str) -> Experiment:
         (named("mean", start=Interpolation({"rl": 1.0})), "phases.mean.start: 'rl' is no phase"),
         (
             judged_start("main"),
-            "phases.polish.start: 'main' is no phase before it that trains the policy; .* warm",
+            "phases.polish.start: 'main' is no phase before it with weights for 'policy'; .* warm",
         ),
         (named("late", publish_every=3), "phases.late: .* must be a multiple"),
     ],

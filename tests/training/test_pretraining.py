@@ -42,7 +42,11 @@ def pretraining(steps: int, source: TextDocuments) -> Experiment:
 def context(run_dir: Path, source: TextDocuments, runtime: Runtime) -> RunContext:
     experiment = pretraining(1, source)
     return partial_context(
-        experiment=experiment, run_dir=run_dir, runtime=runtime, tokenizer=byte_tokenizer()
+        experiment=experiment,
+        run_dir=run_dir,
+        phase="pretrain",
+        runtime=runtime,
+        tokenizer=byte_tokenizer(),
     )
 
 

@@ -226,5 +226,5 @@ def test_a_stopped_run_resumes_with_the_same_opponents(
         unbroken / "trajectories.jsonl"
     ).read_text()
     for run_dir in (broken, unbroken):
-        assert {path.name for path in (run_dir / "league").iterdir()} >= {"4", "6"}
+        assert {path.name for path in (run_dir / "league/rl").iterdir()} >= {"4", "6"}
     assert exploitability.compute(broken) == exploitability.compute(unbroken) > 0

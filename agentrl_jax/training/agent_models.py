@@ -1,0 +1,99 @@
+"""The agents of an experiment with their models, in a run and from its checkpoints."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from agentrl_jax.engine import Engine
+from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.training.builders import agent_policy_config, load_phase_params, make_agent
+from agentrl_jax.training.config import Experiment
+
+
+@dataclass(frozen=True)
+class AgentModel:
+    """An agent with weights of its own."""
+
+    agent: Agent
+    policy: Policy
+    params: Params
+
+
+def initial_models(
+    experiment: Experiment, tokenizer: Any, context: Any, mesh: Mesh | None
+) -> dict[str, AgentModel]:
+    """The agents with weights of their own, with their initial weights; see `make_agent`."""
+    return _models(experiment, tokenizer, context, functools.partial(_initial, experiment, mesh))
+
+
+def saved_models(
+    experiment: Experiment, run_dir: Path, tokenizer: Any, context: Any, phase: str
+) -> dict[str, AgentModel]:
+    """The agents with weights of their own, with the weights that they had after a phase."""
+    names = list(experiment.phases)
+    past = names[: names.index(phase) + 1]
+
+    def load(agent: str, policy: Policy) -> Params:
+        trained = [name for name in past if agent in experiment.phases[name].trained_agents]
+        if not trained:
+            return _initial(experiment, None, agent, policy)
+        shapes = jax.eval_shape(policy.init, jax.random.key(0))
+        return load_phase_params(experiment, run_dir, trained[-1], agent, shapes)
+
+    return _models(experiment, tokenizer, context, load)
+
+
+def _models(
+    experiment: Experiment,
+    tokenizer: Any,
+    context: Any,
+    params_of: Callable[[str, Policy], Params],
+) -> dict[str, AgentModel]:
+    models = {}
+    for name, config in experiment.agent_configs.items():
+        if not config.shares:
+            policy = agent_policy_config(experiment, name).build(len(tokenizer))
+            agent = make_agent(experiment, tokenizer, context, name)
+            models[name] = AgentModel(agent, policy, params_of(name, policy))
+    return models
+
+
+def _initial(experiment: Experiment, mesh: Mesh | None, agent: str, policy: Policy) -> Params:
+    """Each agent has random numbers of its own."""
+    key, index = jax.random.key(experiment.seed), list(experiment.agent_configs).index(agent)
+    key = jax.random.fold_in(key, index) if index else key
+    return agent_policy_config(experiment, agent).initial_params(policy, key, mesh)
+
+
+def add_agents(
+    runtime: Runtime,
+    experiment: Experiment,
+    models: Mapping[str, AgentModel],
+    tokenizer: Any,
+    context: Any,
+    wrap_engine: Callable[[Engine], Engine] = lambda engine: engine,
+) -> None:
+    """Add all agents of the experiment to a runtime, and an engine for each that has weights.
+
+    Args:
+        runtime: of the run.
+        experiment: describes the agents.
+        models: those with weights of their own.
+        tokenizer: of the run.
+        context: the environment's context manager.
+        wrap_engine: what the runtime gets in place of an engine.
+    """
+    for name, model in models.items():
+        engine = make_engine(model.policy, experiment.engine, model.params, tokenizer.decode)
+        runtime.add_agent(name, model.agent, wrap_engine(engine))
+    for name, config in experiment.agent_configs.items():
+        if config.shares:
+            runtime.agents[name] = make_agent(experiment, tokenizer, context, name)
