@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from agentrl_jax.inference.local_engine import LocalEngine
     from agentrl_jax.inference.remote_engine import RemoteEngine
     from agentrl_jax.learner.learner import Learner
-    from agentrl_jax.learner.optimizer import AdamWConfig
+    from agentrl_jax.learner.learning_rate import LearningRate
+    from agentrl_jax.learner.optimizer import AdamWConfig, OptaxConfig
     from agentrl_jax.learner.packing import Batch, pack
+    from agentrl_jax.learner.parameter_groups import ParameterGroup, ParameterGroups
     from agentrl_jax.learner.sequences import collate
     from agentrl_jax.learner.train_state import TrainState
     from agentrl_jax.messages import Message, assistant, user
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from agentrl_jax.rollout.agent import Agent, Limits
     from agentrl_jax.rollout.runtime import Runtime, Strategy
     from agentrl_jax.rollout.strategy import IndependentEpisodes, RolloutPiece
-    from agentrl_jax.training.algorithm import Algorithm
+    from agentrl_jax.training.algorithm import Algorithm, PerAgent, Unchanged
     from agentrl_jax.training.async_rollouts import AsyncRollouts
     from agentrl_jax.training.config import (
         AgentConfig,
@@ -48,7 +50,14 @@ if TYPE_CHECKING:
         Phase,
     )
     from agentrl_jax.training.loop import train
-    from agentrl_jax.training.sources import Demonstrations, MixedSource, Rollouts
+    from agentrl_jax.training.pretraining import TextDocuments
+    from agentrl_jax.training.rejection_sampling import RejectionSampling
+    from agentrl_jax.training.sources import (
+        Demonstrations,
+        MixedSource,
+        NoExperience,
+        Rollouts,
+    )
     from agentrl_jax.trajectories import Call, Group, Sampling, Trajectory, Turn
     from agentrl_jax.workers.pool import InlinePool, Task, WorkerPool
     from agentrl_jax.workers.process_pool import ProcessPool
@@ -79,15 +88,22 @@ _MODULES = {
     "InlinePool": "agentrl_jax.workers.pool",
     "LastMessages": "agentrl_jax.context",
     "Learner": "agentrl_jax.learner.learner",
+    "LearningRate": "agentrl_jax.learner.learning_rate",
     "Limits": "agentrl_jax.rollout.agent",
     "LocalEngine": "agentrl_jax.inference.local_engine",
     "MeshConfig": "agentrl_jax.distributed.sharding",
     "Message": "agentrl_jax.messages",
     "MixedSource": "agentrl_jax.training.sources",
     "MultiAgentEnvironment": "agentrl_jax.multi_agent",
+    "NoExperience": "agentrl_jax.training.sources",
+    "OptaxConfig": "agentrl_jax.learner.optimizer",
+    "ParameterGroup": "agentrl_jax.learner.parameter_groups",
+    "ParameterGroups": "agentrl_jax.learner.parameter_groups",
+    "PerAgent": "agentrl_jax.training.algorithm",
     "Phase": "agentrl_jax.training.config",
     "Policy": "agentrl_jax.policy",
     "ProcessPool": "agentrl_jax.workers.process_pool",
+    "RejectionSampling": "agentrl_jax.training.rejection_sampling",
     "RemoteEngine": "agentrl_jax.inference.remote_engine",
     "Renderer": "agentrl_jax.renderer",
     "RolloutPiece": "agentrl_jax.rollout.strategy",
@@ -96,11 +112,13 @@ _MODULES = {
     "Sampling": "agentrl_jax.trajectories",
     "Strategy": "agentrl_jax.rollout.runtime",
     "Task": "agentrl_jax.workers.pool",
+    "TextDocuments": "agentrl_jax.training.pretraining",
     "TextRenderer": "agentrl_jax.renderer",
     "ThreadPool": "agentrl_jax.workers.thread_pool",
     "TrainState": "agentrl_jax.learner.train_state",
     "Trajectory": "agentrl_jax.trajectories",
     "Turn": "agentrl_jax.trajectories",
+    "Unchanged": "agentrl_jax.training.algorithm",
     "UserError": "agentrl_jax.errors",
     "WorkerPool": "agentrl_jax.workers.pool",
     "assistant": "agentrl_jax.messages",
