@@ -132,7 +132,7 @@ class Learner:
             return self._tx.update(gradient, state, trained)
         except TypeError as error:
             raise UserError(
-                "the optimizer's update needs more than the gradient, its state and the weights: "
+                "the optimizer cannot be updated with a gradient, its state and the weights alone: "
                 f"{error}"
             ) from error
 

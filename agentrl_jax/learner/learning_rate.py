@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from agentrl_jax.errors import UserError
@@ -64,7 +65,7 @@ class LearningRate:
             )
         decay_steps = max(1, steps - self.warmup_steps)
 
-        def decayed(count: Float[Array, ""]) -> Float[Array, ""]:
+        def decayed(count: ArrayLike) -> Array:
             factor = self.decay(jnp.minimum(count / decay_steps, 1.0))
             return self.peak * (self.final_fraction + (1 - self.final_fraction) * factor)
 

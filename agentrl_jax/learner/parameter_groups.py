@@ -1,7 +1,7 @@
 """An optimizer for each group of parameters, chosen by the parameters' paths."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ class ParameterGroups:
         for name, group in self.groups.items():
             if isinstance(group.matches, str):
                 _check_pattern(name, group.matches)
-        transformations = {
+        transformations: dict[Hashable, optax.GradientTransformation] = {
             name: group.optimizer.build(steps) if group.optimizer else optax.set_to_zero()
             for name, group in self.groups.items()
         }

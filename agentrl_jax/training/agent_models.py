@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.engine import Engine
 from agentrl_jax.inference.engine_pool import make_engine
 from agentrl_jax.policy import Params, Policy
@@ -28,7 +29,7 @@ class AgentModel:
 
 
 def initial_models(
-    experiment: Experiment, tokenizer: Any, context: Any, mesh: Mesh | None
+    experiment: Experiment, tokenizer: Any, context: Any, mesh: Mesh
 ) -> dict[str, AgentModel]:
     """The agents with weights of their own, with their initial weights; see `make_agent`."""
     return _models(experiment, tokenizer, context, functools.partial(_initial, experiment, mesh))
@@ -44,7 +45,8 @@ def saved_models(
     def load(agent: str, policy: Policy) -> Params:
         trained = [name for name in past if agent in experiment.phases[name].trained_agents]
         if not trained:
-            return _initial(experiment, None, agent, policy)
+            one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
+            return _initial(experiment, one_device, agent, policy)
         shapes = jax.eval_shape(policy.init, jax.random.key(0))
         return load_phase_params(experiment, run_dir, trained[-1], agent, shapes)
 
@@ -66,7 +68,7 @@ def _models(
     return models
 
 
-def _initial(experiment: Experiment, mesh: Mesh | None, agent: str, policy: Policy) -> Params:
+def _initial(experiment: Experiment, mesh: Mesh, agent: str, policy: Policy) -> Params:
     """Each agent has random numbers of its own."""
     key, index = jax.random.key(experiment.seed), list(experiment.agent_configs).index(agent)
     key = jax.random.fold_in(key, index) if index else key

@@ -4,6 +4,7 @@ record.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grain
 import numpy as np

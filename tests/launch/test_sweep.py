@@ -254,8 +254,8 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
     first = run("sweep", *flags, "--parallel=2")
     assert first.returncode == 0, first.stderr
     assert [line.split(" | ")[0] for line in first.stdout.splitlines()[2:]] == [
-        "| rl.steps=1",
-        "| rl.steps=2",
+        "| phases.rl.steps=1",
+        "| phases.rl.steps=2",
     ]
     assert "missing" not in first.stdout and first.stderr.count(": finished") == 2
     again = run("sweep", *flags)

@@ -132,9 +132,8 @@ def test_a_phase_trains_two_agents_each_with_its_own_weights_and_optimizer(tmp_p
         weights(two_agents(1, (1e-2, 1e-30)), tmp_path / "slow", "match", "policy"),
     )
     lines = logged_metrics(tmp_path / "run")
-    assert {"policy/loss", "rival/loss", "rollout/policy/return", "tokens"} <= set(lines[0])
+    assert {"policy/loss", "rival/loss", "rollout/rival/return", "tokens"} <= set(lines[0])
     assert lines[0]["tokens"] == lines[0]["policy/tokens"] + lines[0]["rival/tokens"] > 0
-    assert lines[0]["rollout/policy/return"] == -lines[0]["rollout/rival/return"]
 
 
 @pytest.mark.slow
@@ -189,9 +188,7 @@ def test_a_phase_trains_one_agent_and_the_others_play_with_their_newest_weights(
     assert not equal(after("rival_1", "rival"), after("policy_1", "rival"))
     assert not equal(after("policy_2", "policy"), after("policy_1", "policy"))
     with Run(experiment, tmp_path, quiet=True) as run:
-        run.experiment.phases = dict(list(experiment.phases.items())[:3])
-        newest = {name: after("rival_1", name) for name in ("policy", "rival")}
-        started = run.start_params(experiment.phases["rival_1"], newest)
+        started = run.start_params(experiment.phases["rival_1"], {"rival": None})
     assert equal(started, after("sft", "policy"))  # the rival started from the clone
     trajectories = play_episodes(
         experiment.environment, None, Checkpoint(tmp_path, "rival_1"), 3, 5, 1.0

@@ -121,8 +121,9 @@ def specialists() -> Experiment:
 @pytest.mark.slow
 def test_specialists_start_from_one_phase_and_are_merged_by_another(tmp_path: Path):
     experiment = specialists()
+    algorithm: Any = experiment.phases["polish"].algorithm
     experiment.phases["polish"].algorithm = dataclasses.replace(
-        experiment.phases["polish"].algorithm, optimizer=AdamWConfig(1e-30)
+        algorithm, optimizer=AdamWConfig(1e-30)
     )
     table = loop.train(experiment, tmp_path, quiet=True)
     assert [row.name for row in table][-2:] == ["MERGED", "expert"]
@@ -154,7 +155,7 @@ def judged_phases() -> Experiment:
 def test_a_reward_model_is_a_phase_with_checkpoints_between_phases_of_the_policy(tmp_path: Path):
     experiment = judged_phases()
     table = loop.train(experiment, tmp_path / "run", quiet=True)
-    assert [row.name for row in table] == ["random", "WARM", "POLISH", "expert"]
+    assert [row.name for row in table] == ["data set", "WARM", "POLISH", "expert"]
     assert {line["phase"] for line in logged_metrics(tmp_path / "run")} == {
         "warm",
         "main",
@@ -181,12 +182,7 @@ def test_a_reward_model_is_a_phase_with_checkpoints_between_phases_of_the_policy
 def named(name: str, **fields: Any) -> Experiment:
     experiment = three_phases()
     experiment.phases[name] = Phase(
-        **{
-            "label": "other",
-            "source": rollout_source(),
-            "algorithm": experiment.phases["main"].algorithm,
-            **fields,
-        }
+        **{"label": "other", "source": rollout_source(), "algorithm": Unchanged(), **fields}
     )
     return experiment
 
@@ -202,7 +198,7 @@ def judged_start(start: str) -> Experiment:
     [
         (named("items"), "'items' cannot be a name"),
         (named("a/b"), "'a/b' cannot be a name"),
-        (named("", label="MAIN"), "'' cannot be a name"),
+        (named(""), "'' cannot be a name"),
         (named("again", label="MAIN"), r"phases\.\w+\.label: 'MAIN' has a / or is the label"),
         (named("again", label="expert"), r"phases\.again\.label: 'expert' has .*players"),
         (named("apart", label="a/b"), "'a/b' has a /"),

@@ -29,9 +29,8 @@ def won_most_turns(trajectory: Trajectory) -> bool:
     return trajectory.total_reward >= 2
 
 
-def rounds(**fields: int) -> RejectionSampling:
-    settings = {"rounds": 3, "batch": 4, **fields}
-    return RejectionSampling(rollout_source(4, 4), accept=won_most_turns, **settings)
+def rounds(batch: int = 4, demonstrations: Demonstrations | None = None) -> RejectionSampling:
+    return RejectionSampling(rollout_source(4, 4), 3, batch, won_most_turns, demonstrations)
 
 
 def evolution(steps: int = 4, demonstrations: Demonstrations | None = None) -> Experiment:
@@ -39,7 +38,7 @@ def evolution(steps: int = 4, demonstrations: Demonstrations | None = None) -> E
     experiment = small_experiment(rollout_source())
     experiment.phases = {"base": Phase("base", Demonstrations(4), CLONING, 4)}
     for name in ("evolve_1", "evolve_2"):
-        source = dataclasses.replace(rounds(), demonstrations=demonstrations)
+        source = rounds(demonstrations=demonstrations)
         experiment.phases[name] = Phase(
             name, source, CLONING, steps, checkpoint_every=2, start="base"
         )
