@@ -424,7 +424,7 @@ def test_the_learning_rate_warms_up_and_decays(config: AdamWConfig, rates: dict[
     [{"learning_rate": 0.0}, {"clip_norm": 0.0}, {"final_fraction": 1.5}, {"warmup_steps": -1}],
 )
 def test_invalid_optimizer_settings_are_refused(fields: dict[str, Any]):
-    with pytest.raises(UserError, match="(AdamW|a learning rate) needs"):
+    with pytest.raises(UserError, match=r"(AdamW|a learning rate) needs"):
         AdamWConfig(**fields).build(10)
 
 
