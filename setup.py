@@ -43,6 +43,7 @@ REPORT = ["matplotlib>=3.11,<4", "tensorboardX>=2.6.5,<3"]
 DATA = [
     "tensorflow-datasets>=4.9.10,<4.10",
     "importlib_resources>=7,<8",  # tensorflow-datasets imports it and does not require it
+    "pyarrow>=26,<27",  # Parquet and Arrow files of records
 ]
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {

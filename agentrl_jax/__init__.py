@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Phase,
     )
     from agentrl_jax.training.loop import train
+    from agentrl_jax.training.mixture import Mixture
     from agentrl_jax.training.pretraining import TextDocuments
     from agentrl_jax.training.rejection_sampling import RejectionSampling
     from agentrl_jax.training.sources import (
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
         NoExperience,
         Rollouts,
     )
+    from agentrl_jax.training.task_file import TaskFile
+    from agentrl_jax.training.task_set import TaskSet
+    from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
     from agentrl_jax.trajectories import Call, Group, Sampling, Trajectory, Turn
     from agentrl_jax.workers.pool import InlinePool, Task, WorkerPool
     from agentrl_jax.workers.process_pool import ProcessPool
@@ -80,6 +84,7 @@ _MODULES = {
     "EngineConfig": "agentrl_jax.inference.engine_config",
     "Environment": "agentrl_jax.environment",
     "EnvironmentConfig": "agentrl_jax.training.config",
+    "EnvironmentSpec": "agentrl_jax.training.task_source",
     "EvaluationConfig": "agentrl_jax.training.config",
     "Experiment": "agentrl_jax.training.config",
     "FullHistory": "agentrl_jax.context",
@@ -94,6 +99,7 @@ _MODULES = {
     "MeshConfig": "agentrl_jax.distributed.sharding",
     "Message": "agentrl_jax.messages",
     "MixedSource": "agentrl_jax.training.sources",
+    "Mixture": "agentrl_jax.training.mixture",
     "MultiAgentEnvironment": "agentrl_jax.multi_agent",
     "NoExperience": "agentrl_jax.training.sources",
     "OptaxConfig": "agentrl_jax.learner.optimizer",
@@ -112,6 +118,9 @@ _MODULES = {
     "Sampling": "agentrl_jax.trajectories",
     "Strategy": "agentrl_jax.rollout.runtime",
     "Task": "agentrl_jax.workers.pool",
+    "TaskFile": "agentrl_jax.training.task_file",
+    "TaskSet": "agentrl_jax.training.task_set",
+    "TaskSource": "agentrl_jax.training.task_source",
     "TextDocuments": "agentrl_jax.training.pretraining",
     "TextRenderer": "agentrl_jax.renderer",
     "ThreadPool": "agentrl_jax.workers.thread_pool",

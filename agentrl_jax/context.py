@@ -1,7 +1,7 @@
 """`ContextManager`: which messages the policy sees before each of its calls."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
@@ -34,6 +34,21 @@ class ContextManager:
     def writes_notes(self) -> bool:
         """Whether `next_note_request` may ask for notes."""
         return False
+
+    def for_environment(self, label: str) -> "ContextManager":
+        """The context manager of an episode in the environment with this label.
+
+        By default itself, with those that it wraps resolved likewise.
+        """
+        if not is_dataclass(self):
+            return self
+        wrapped = {f.name: getattr(self, f.name) for f in fields(self)}
+        resolved = {
+            name: inner.for_environment(label)
+            for name, inner in wrapped.items()
+            if isinstance(inner, ContextManager)
+        }
+        return replace(self, **resolved) if resolved else self
 
     def view(
         self, opening: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Message] = ()
@@ -80,6 +95,17 @@ class ContextManager:
             f"{type(self).__name__} requests notes and has none for demonstrations: "
             "give it a `demonstrated_note` method"
         )
+
+
+@dataclass(frozen=True)
+class ContextByEnvironment(ContextManager):
+    """Each environment of a mixture with its own context manager."""
+
+    contexts: Mapping[str, ContextManager]  # by label
+    default: ContextManager  # of all other environments
+
+    def for_environment(self, label: str) -> ContextManager:
+        return self.contexts.get(label, self.default).for_environment(label)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,11 @@ class Sampling:
             )
 
 
+def environment_label(task_name: str) -> str:
+    """The label of a task's environment, before the "#" of its name: "kuhn#5" -> "kuhn"."""
+    return task_name.partition("#")[0]
+
+
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
     """Whether `ids` begins with `prefix`, token by token."""
     return len(ids) >= len(prefix) and bool(np.array_equal(ids[: len(prefix)], prefix))
@@ -127,6 +132,11 @@ class Trajectory:
     error: str | None = None
     parent: int | None = None
     branch_turn: int | None = None
+
+    @property
+    def environment(self) -> str:
+        """The label of its environment in a mixture, or else the environment's id."""
+        return environment_label(self.task)
 
     @property
     def total_reward(self) -> float:

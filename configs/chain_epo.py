@@ -1,10 +1,15 @@
-"""EPO (arXiv 2509.22576) on a chain of thirty-odd turns with one reward at its end.
+"""EPO (arXiv 2509.22576) on a chain of 8 to 16 turns with one reward at its end.
 
 Released: entropy .001, band weight 1, KL .01, band .8 to 1.2 times the usual entropy (scripts: 0 to
-2), height .1, the phase of 150 epochs, a penalty of .1 for an illegal action. As released the band
-has no gradient (`:released`); here it has one, and both weights are larger, since a policy of this
-size loses its entropy in tens of steps: bonus .005, and ten times as much towards the band outside
-it (with a bonus of .05 entropy diverged on either side).
+2), height .1, a phase over all 150 epochs, the band in the second half of the longest episode, a
+penalty of .1 for an illegal action. As released the band has no gradient (`:released`); here it has
+one, and both weights are larger, since a policy of this size loses its entropy in tens of steps:
+bonus .005, and ten times as much towards the band outside it (with a bonus of .05 entropy diverged
+on either side).
+
+The phase is over all steps of this run: the band's weight falls from 1 to .83 in the first half of
+the steps and from .8 to .04 in the second. The band applies from the fifth turn on, in the second
+half of a chain without mistakes: a solved episode has few turns beyond half of the 16.
 
 Expected effect: the entropy stays near its earlier level, where the same bonus without a band
 (`:base`) lets it diverge or collapse.
@@ -13,6 +18,8 @@ Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/
 
     agentrl-train --config=configs/chain_epo.py[:base|released]
 """
+
+from dataclasses import replace
 
 from agentrl_jax.algorithms.experience.schedules import EPOPhaseWeight
 from agentrl_jax.algorithms.losses.entropy_band import EntropyBand
@@ -23,18 +30,18 @@ from agentrl_jax.training.config import Experiment
 
 
 def get_config(variant: str = "method") -> Experiment:
-    settings = training_settings(CHAIN)
-    phase, coefficient, smoothing = EPOPhaseWeight(), 0.005, 100.0  # times the band's height of .1
+    settings, steps, coefficient = training_settings(CHAIN), 40, 0.005
+    band = EntropyBand(
+        coefficient,
+        smoothing=100.0,  # times the band's height of .1
+        phase_weight=EPOPhaseWeight(steps),
+        second_half_of=CHAIN.options["length"],
+    )
     algorithm = pick(
         variant,
         "chain_epo",
-        method=epo(EntropyBand(coefficient, smoothing=smoothing, phase_weight=phase), **settings),
-        released=epo(
-            EntropyBand(
-                coefficient, smoothing=smoothing, phase_weight=phase, constant_penalty=True
-            ),
-            **settings,
-        ),
+        method=epo(band, **settings),
+        released=epo(replace(band, constant_penalty=True), **settings),
         base=epo(**settings, regularizers={"entropy": EntropyBonus(coefficient), "kl": KL(0.01)}),
     )
-    return small_experiment("chain-epo", CHAIN, algorithm, steps=40, label="EPO")
+    return small_experiment("chain-epo", CHAIN, algorithm, steps=steps, label="EPO")

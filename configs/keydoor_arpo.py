@@ -23,6 +23,7 @@ from agentrl_jax.configs.small import (
     training_settings,
 )
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.task_set import TaskSet
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -37,7 +38,7 @@ def get_config(variant: str = "method") -> Experiment:
         "keydoor-arpo",
         RARE_ROOMS,
         algorithm,
-        rollouts(tasks=8, distinct_tasks=8),
+        rollouts(tasks=8, task_source=TaskSet(8)),
         steps=40,
         label="ARPO",
     )

@@ -20,6 +20,7 @@ from agentrl_jax.algorithms.methods.gui import dart
 from agentrl_jax.configs.small import KEY_DOOR, pick, rollouts, small_experiment, training_settings
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.task_set import TaskSet
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -30,7 +31,7 @@ def get_config(variant: str = "method") -> Experiment:
         method=dart(**settings),
         base=dart(max_importance_weight=float("inf"), **settings),
     )
-    streaming = AsyncRollouts(rollouts(distinct_tasks=16), staleness=2)
+    streaming = AsyncRollouts(rollouts(task_source=TaskSet(16)), staleness=2)
     return small_experiment(
         "keydoor-dart", KEY_DOOR, algorithm, streaming, steps=40, label="DART", record_groups=16
     )

@@ -25,6 +25,7 @@ from agentrl_jax.configs.small import (
 )
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.task_set import TaskSet
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -45,7 +46,7 @@ def get_config(variant: str = "method") -> Experiment:
         "keydoor-vla-rl",
         KEY_DOOR,
         algorithm,
-        rollouts(distinct_tasks=16, task_sampler=order),
+        rollouts(task_source=TaskSet(16, order)),
         steps=40,
         label="VLA-RL",
     )

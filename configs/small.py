@@ -59,6 +59,7 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
+LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most
 CRITIC_HEAD = HeadConfig(layers=1, scale=0.0)

@@ -1,5 +1,5 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
-latency, async, cost, scaling, steps, methods, lmrl or hierarchical.
+latency, async, cost, scaling, steps, methods, lmrl, hierarchical or systems.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -27,12 +27,13 @@ MODULES = {
     "methods": "method_claims.Methods",
     "lmrl": "reproduction.LMRL",
     "hierarchical": "reproduction.Hierarchical",
+    "systems": "systems.table.SystemsTable",
 }
 
 
 def bench_class(name: str) -> Any:
     """The dataclass with a benchmark's flags and its method `run`."""
-    module, _, kind = MODULES[name].partition(".")
+    module, _, kind = MODULES[name].rpartition(".")
     return getattr(importlib.import_module(f"agentrl_jax.launch.benchmarks.{module}"), kind)
 
 

@@ -1,6 +1,6 @@
 """Evaluate a run's policy or a scripted one: mean return with its 95 % interval, success, turns.
 
-agentrl-evaluate --run_dir=runs/quickstart [--phase=sft] [--temperature=0]
+agentrl-evaluate --run_dir=runs/quickstart [--phase=sft] [--temperature=0] [--environment=...]
 agentrl-evaluate --environment=agentrl/Wordle-v0 --player=expert [--option=words=64]
 """
 
@@ -19,8 +19,8 @@ flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's 
 flags.DEFINE_string(
     "environment",
     "",
-    "A Gymnasium id, with `module:` before it where the environment is yours; by default the "
-    "run's.",
+    "A Gymnasium id, with `module:` before it where the environment is yours, or a label of the "
+    "run; by default the run's own. The run need not have trained on it.",
 )
 flags.DEFINE_multi_string(
     "option", [], "name=value for the environment's constructor; may be repeated."

@@ -1,5 +1,6 @@
 """Episodes of a person, a scripted policy or a checkpoint in any environment."""
 
+import dataclasses
 import random
 import sys
 from collections.abc import Sequence
@@ -21,19 +22,31 @@ from agentrl_jax.training.agent_models import add_agents, saved_models
 from agentrl_jax.training.builders import find_checkpoint, load_tokenizer, make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.evaluation import evaluation_strategy, play_all
+from agentrl_jax.training.run_environments import environment_specs
+from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Trajectory
 
 
 def resolve_environment(
     name: str, options: Sequence[str], run_dir: str, workers: int
 ) -> EnvironmentConfig:
-    """The named environment, or the run's; options are name=value with Python literals."""
+    """The environment with this id, or with this label in the run, or the run's own; options are
+    name=value with Python literals.
+    """
     if not name and not run_dir:
         raise UserError(
             "give an environment with --environment=agentrl/Wordle-v0, or a run with "
             "--run_dir=runs/..."
         )
-    config = EnvironmentConfig(name) if name else config_json.load_config(Path(run_dir)).environment
+    config = EnvironmentConfig(name)
+    if run_dir:
+        experiment = config_json.load_config(Path(run_dir))
+        default = experiment.environment
+        specs = {"": default, **environment_specs(experiment)}
+        if name in specs and name != specs[name].name:
+            config = dataclasses.replace(
+                default, name=specs[name].name, options=dict(specs[name].options)
+            )
     # The run's settings of workers still apply, and some need at least one process.
     config.workers = workers or int(
         config.threads or config.interpreter != "" or config.memory_mb > 0
@@ -65,12 +78,13 @@ def play_episodes(
         raise UserError(
             "give a policy: --player=expert for a scripted one, or --run_dir=runs/... for a run's"
         )
+    tasks = numbered(environment.fixed_tasks(episodes, seed, environment))
     with make_runtime(environment, log=print_warning) as runtime:
         if scripted_policy is not None:
-            return play_all(runtime, environment, episodes, seed, scripted_policy)
+            return play_all(runtime, tasks, seed, scripted_policy)
         assert checkpoint is not None
         strategy = _saved_strategy(runtime, environment, checkpoint)
-        return play_all(runtime, environment, episodes, seed, None, temperature, strategy)
+        return play_all(runtime, tasks, seed, None, temperature, strategy)
 
 
 def _saved_strategy(
@@ -85,7 +99,7 @@ def _saved_strategy(
     models = saved_models(experiment, run_dir, tokenizer, context, phase)
     add_agents(runtime, experiment, models, tokenizer, context)
     policy, params = models[agent].policy, models[agent].params
-    strategy = evaluation_strategy(experiment, run_dir, phase, runtime, policy, params)
+    strategy = evaluation_strategy(experiment, run_dir, phase, policy, params)
     return strategy or IndependentEpisodes(1, agent)
 
 
@@ -129,7 +143,8 @@ def watch(
     for turn in trajectory.turns:
         print(f"> {turn.action.text}")
         print_messages(turn.observation)
-    print(outcome_text(trajectory.total_reward, trajectory.success, len(trajectory.turns)))
+    text = outcome_text(trajectory.total_reward, trajectory.succeeded, len(trajectory.turns))
+    print(f"{text}, stop reason: {trajectory.stop_reason}" if trajectory.truncated else text)
 
 
 def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None:

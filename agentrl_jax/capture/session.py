@@ -84,8 +84,9 @@ class CaptureSession:
             APIError: a limit is reached, or the request is refused.
         """
         self.touch()
+        num_calls = len(self._tree.trainable_nodes)  # each is a turn
         limit = self._agent_table.agent_for(request.model).limits.stop_reason(
-            len(self._tree.trainable_nodes), self._tree.num_trained_tokens
+            num_calls, self._tree.num_trained_tokens, num_calls
         )
         if limit:
             self._stop_reason = self._stop_reason or limit

@@ -25,6 +25,8 @@ class Panel:
     steps: np.ndarray  # [n]
     values: np.ndarray  # [n]
     players: Sequence[tuple[str, float]] = ()
+    # (label, steps, values) of each environment of a mixture
+    environments: Sequence[tuple[str, np.ndarray, np.ndarray]] = ()
     is_fraction: bool = False  # whether the metric lies between 0 and 1
 
 
@@ -81,8 +83,10 @@ def _panels(lines: Sequence[dict[str, Any]], summaries: Sequence[EvaluationSumma
     rollout_phases = [phase for phase in phases if phase in with_rollouts]
     supervised_phases = [phase for phase in phases if phase not in with_rollouts]
 
-    returns = [(s.name, s.mean_return) for s in summaries if math.isfinite(s.mean_return)]
-    win_rates = [(s.name, s.win_rate) for s in summaries if s.win_rate is not None]
+    # Several environments would put their players on top of each other: the table has them.
+    rows = [s for s in summaries if not s.environment]
+    returns = [(s.name, s.mean_return) for s in rows if math.isfinite(s.mean_return)]
+    win_rates = [(s.name, s.win_rate) for s in rows if s.win_rate is not None]
     supervised, rollouts = (
         f" ({', '.join(names).upper()})" if names else ""
         for names in (supervised_phases, rollout_phases)
@@ -100,6 +104,7 @@ def _panels(lines: Sequence[dict[str, Any]], summaries: Sequence[EvaluationSumma
             "#2a8f57",
             *_series(lines, "rollout/return", rollout_phases),
             returns,
+            _environment_series(lines, "return", rollout_phases),
         ),
         Panel(
             f"Rollouts{rollouts}: win rate",
@@ -107,6 +112,7 @@ def _panels(lines: Sequence[dict[str, Any]], summaries: Sequence[EvaluationSumma
             "#cf4257",
             *_series(lines, "rollout/success", rollout_phases),
             win_rates,
+            _environment_series(lines, "success", rollout_phases),
             is_fraction=True,
         ),
         Panel(
@@ -135,6 +141,15 @@ def _series(
     return np.asarray(steps, np.float64), np.asarray(values, np.float64)
 
 
+def _environment_series(
+    lines: Sequence[dict[str, Any]], name: str, phases: Sequence[str]
+) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """`_series` of rollout/<label>/<name> for each environment of a mixture, with its label."""
+    parts = (metric.split("/") for line in lines for metric in line)
+    labels = dict.fromkeys(p[1] for p in parts if len(p) == 3 and (p[0], p[2]) == ("rollout", name))
+    return [(x, *_series(lines, f"rollout/{x}/{name}", phases)) for x in labels]
+
+
 def _draw_panel(axes: Any, panel: Panel) -> None:
     window = max(1, len(panel.values) // 20)
     marker = "o" if len(panel.values) == 1 else None
@@ -148,6 +163,12 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
         linewidth=2.4,
         marker=marker,
     )
+    for label, steps, values in panel.environments:
+        axes.plot(
+            steps, running_mean(values, max(1, len(values) // 20)), linewidth=1.4, label=label
+        )
+    if panel.environments:
+        axes.legend(fontsize=10)
     axes.set_title(panel.title, fontsize=13, loc="left")
     axes.set_ylabel(panel.label, fontsize=11)
     axes.grid(alpha=0.2)

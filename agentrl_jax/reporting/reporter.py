@@ -217,10 +217,16 @@ def encodable_text(text: str, console: Console) -> str:
 
 
 def evaluation_table(summaries: Sequence[EvaluationSummary], console: Console) -> Table:
-    """The evaluation, one row per player."""
+    """The evaluation, one row per player in each environment; the columns of environments and of
+    truncated episodes only where there are any.
+    """
     table = Table(title="Evaluation (intervals are at 95 %)", title_justify="left")
-    table.add_column("player")
-    for column in ("episodes", "mean return", "win rate", "turns", "score"):
+    any_labels = any(s.environment for s in summaries)
+    for column in ("environment", "player") if any_labels else ("player",):
+        table.add_column(column)
+    any_truncated = any(s.truncated for s in summaries)
+    columns = ("episodes", "mean return", "win rate", "turns", "score")
+    for column in (*columns, "truncated") if any_truncated else columns:
         table.add_column(column, justify="right", no_wrap=True)
     for s in summaries:
         numbers = (
@@ -228,9 +234,13 @@ def evaluation_table(summaries: Sequence[EvaluationSummary], console: Console) -
             _format_win_rate(s),
             _format_number(s.mean_turns, 1),
             _format_number(s.score, 1),
+            *((f"{100 * s.truncated:.0f} %",) if any_truncated else ()),
         )
+        names = (s.environment, s.name) if any_labels else (s.name,)
         table.add_row(
-            Text(s.name), str(s.episodes), *(encodable_text(number, console) for number in numbers)
+            *map(Text, names),
+            str(s.episodes),
+            *(encodable_text(number, console) for number in numbers),
         )
     return table
 

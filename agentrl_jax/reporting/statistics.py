@@ -75,24 +75,31 @@ class EvaluationSummary:
     win_interval: tuple[float, float] | None  # low and high
     mean_turns: float
     score: float | None  # LMRL-Gym's, 0 to 100; None without anchors
+    truncated: float = 0.0  # the fraction of episodes that a horizon or a limit cut
+    environment: str = ""  # its label; empty: the experiment's own
 
 
 def summarize(
-    name: str, trajectories: Sequence[Trajectory], anchors: tuple[float, float, float] | None
+    name: str,
+    trajectories: Sequence[Trajectory],
+    anchors: tuple[float, float, float] | None,
+    environment: str = "",
 ) -> EvaluationSummary:
     """The summary of a player's trajectories, without those that ended in an error.
 
-    An episode that was cut before its environment reported success counts as not won.
+    An episode that was cut before its environment reported success counts as not won, and as
+    truncated.
 
     Args:
         name: of the player.
         trajectories: one per episode.
         anchors: the mean returns that score 0, 50 and 100; None: no score.
+        environment: the label of where they were played.
     """
     episodes = [t for t in trajectories if t.stop_reason != "error"]
     mean, interval = mean_interval([t.total_reward for t in episodes])
-    wins = sum(t.success is True for t in episodes)
-    reports_success = any(t.success is not None for t in episodes)
+    outcomes = [t.succeeded for t in episodes]
+    wins, reports_success = outcomes.count(True), bool(episodes) and None not in outcomes
     return EvaluationSummary(
         name=name,
         episodes=len(episodes),
@@ -102,4 +109,6 @@ def summarize(
         win_interval=wilson_interval(wins, len(episodes)) if reports_success else None,
         mean_turns=float(np.mean([len(t.turns) for t in episodes])) if episodes else math.nan,
         score=None if anchors is None or not episodes else normalized_score(mean, anchors),
+        truncated=sum(t.truncated for t in episodes) / max(len(episodes), 1),
+        environment=environment,
     )

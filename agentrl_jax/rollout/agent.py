@@ -10,7 +10,7 @@ from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.renderer import Renderer, TokenIds
-from agentrl_jax.trajectories import Call, Sampling, StopReason, Turn
+from agentrl_jax.trajectories import Call, Sampling, StopReason, Turn, environment_label
 
 
 @dataclass
@@ -66,6 +66,11 @@ class Agent:
         if not self.sampling.stop_ids:
             sampling = dataclasses.replace(self.sampling, stop_ids=self.renderer.stop_ids)
             object.__setattr__(self, "sampling", sampling)
+
+    def for_task(self, task_name: str) -> "Agent":
+        """This agent with its context manager for the environment of a task."""
+        context = self.context.for_environment(environment_label(task_name))
+        return self if context is self.context else dataclasses.replace(self, context=context)
 
 
 class PromptBuilder:

@@ -231,7 +231,8 @@ class AgentSession:
                 self._engine, ids, sampling, key, parent, self._timeout_seconds, self.agent.engine
             )
         self._last_call = call
-        if len(call.action) == 0:
-            self.stop_reason = "context"
+        if len(call.action) == 0:  # no room in the engine, or for any action
+            is_last_budget = 0 < limits.tokens <= self._num_tokens + budget
+            self.stop_reason = "tokens" if is_last_budget else "context"
             return None
         return call

@@ -50,6 +50,7 @@ async def play_episode(
     Raises EnvironmentFailure where the environment fails, replies to the prefix in another way than
     before, or a call or a reply exceeds its timeout.
     """
+    agent = agent.for_task(env.task.name)
     with track_wait(0, env.location):
         opening, info = await env.reset()
     agent_index = info.get("seat", 0)

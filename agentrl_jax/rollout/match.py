@@ -49,7 +49,7 @@ async def play_match(
             player = _next_player(info, agents)
             session = sessions.get(player)
             if session is None:
-                agent = agents[player]
+                agent = agents[player].for_task(env.task.name)
                 engine, seconds = engines[agent.engine], env.timeouts.turn
                 session = AgentSession(agent, engine, key, messages, seconds, player, track_wait)
                 sessions[player] = session

@@ -24,6 +24,7 @@ from agentrl_jax.rollout.event_loop_thread import (
     run_until_complete,
 )
 from agentrl_jax.rollout.failures import Failures
+from agentrl_jax.rollout.lazy_tasks import Tasks
 from agentrl_jax.rollout.match import play_match
 from agentrl_jax.rollout.retries import EpisodeRetries, start_group_clock
 from agentrl_jax.rollout.watchdog import Watchdog
@@ -156,7 +157,7 @@ class Runtime:
     def collect(
         self,
         strategy: Strategy,
-        tasks: Sequence[Task],
+        tasks: Tasks,
         key: RandomKey,
         process_group: ProcessGroup | None = None,
     ) -> list[Group]:
@@ -164,13 +165,14 @@ class Runtime:
 
         Args:
             strategy: Collects each group.
-            tasks: Of all processes. A task's key does not depend on the process that collects it.
+            tasks: Of all processes; only this process's are read from the sequence. A task's key
+                does not depend on the process that collects it.
             key: (run, step).
             process_group: Distributes the tasks in place of the runtime's.
         """
-        indexed_tasks = (process_group or self.process_group).local_items(list(enumerate(tasks)))
+        indices = (process_group or self.process_group).local_items(range(len(tasks)))
         return self.run(
-            gather_or_cancel([self.group(strategy, task, (*key, i)) for i, task in indexed_tasks])
+            gather_or_cancel([self.group(strategy, tasks[i], (*key, i)) for i in indices])
         )
 
     async def group(self, strategy: Strategy, task: Task, key: RandomKey) -> Group:

@@ -20,7 +20,7 @@ from agentrl_jax.storage.dataset_folder import (
     DatasetManifest,
     IndexEntry,
     bind_manifest,
-    index_entry,
+    index_entry_of,
     write_index,
 )
 from agentrl_jax.storage.files import exclusive_lock
@@ -136,10 +136,10 @@ def record_episode(
                     f"episode {episode} failed in {RETRIES + 1} fresh environments "
                     f"({error!r:.300}): fix {task.name}"
                 ) from error
-    success = turns[-1][-1].get("success")
-    return demonstration_file.encode_turns(opening, turns, task.name, success), index_entry(
-        float(sum(turn[2] for turn in turns)), len(turns), success
+    record = demonstration_file.encode_turns(
+        opening, turns, task.name, turns[-1][-1].get("success")
     )
+    return record, index_entry_of(demonstration_file.decode(record))
 
 
 def _init_process(parent: int) -> None:

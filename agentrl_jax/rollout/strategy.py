@@ -62,7 +62,11 @@ class RolloutPiece:
 
 
 def find_pieces(strategy: Any) -> list[RolloutPiece]:
-    """All pieces among a strategy and the dataclasses in its fields, the outermost first."""
+    """All pieces among a strategy and the dataclasses in its fields and dicts, the outermost
+    first.
+    """
+    if isinstance(strategy, dict):
+        return [piece for value in strategy.values() for piece in find_pieces(value)]
     if not is_dataclass(strategy):
         return []
     pieces: list[RolloutPiece] = [strategy] if isinstance(strategy, RolloutPiece) else []

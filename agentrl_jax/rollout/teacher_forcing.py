@@ -18,6 +18,7 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
     prompts and bridges are those of sampled calls, so demonstrations and samples have one form.
     Raises UserError where the agent's context requests notes and has none for demonstrations.
     """
+    agent = agent.for_task(trajectory.task)
     builder = PromptBuilder(agent, trajectory.opening)
     turns: list[Turn] = []
     for turn in trajectory.turns:

@@ -1,6 +1,7 @@
 """Experiment configs as JSON and back, and the config that a run folder belongs to."""
 
 import dataclasses
+import hashlib
 import importlib
 import inspect
 import json
@@ -52,6 +53,16 @@ def to_json(x: Any, location: str = "config") -> Any:
     raise UserError(
         f"{location} holds a {type(x).__name__}: use plain data, a dataclass or a module's function"
     )
+
+
+def digest(config: Any) -> str:
+    """A short digest of a config's JSON form: equal configs have equal ones in every process.
+
+    Raises:
+        UserError: a value has no name by which it could be imported again.
+    """
+    text = json.dumps(to_json(config), sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _qualified_name(x: Any, location: str) -> str:

@@ -20,7 +20,7 @@ from agentrl_jax.storage.format_version import (
 )
 from agentrl_jax.trajectories import Trajectory
 
-# One row per record; success is -1 where the environment does not report it.
+# One row per record; success is -1 where the environment does not report it, 0 of a cut episode.
 INDEX_DTYPE = np.dtype([("return", "<f8"), ("turns", "<i4"), ("success", "i1")])
 IndexEntry = tuple[float, int, int]
 FIRST_ENV_SEED = 2_000_000_000  # environment seeds from here on are used by no evaluation
@@ -82,11 +82,9 @@ class DatasetManifest:
 
 def index_entry_of(trajectory: Trajectory) -> IndexEntry:
     """The index entry of a record: return, number of turns, success."""
-    return index_entry(trajectory.total_reward, len(trajectory.turns), trajectory.success)
-
-
-def index_entry(total: float, turns: int, success: bool | None) -> IndexEntry:
-    return total, turns, -1 if success is None else int(success)
+    succeeded = trajectory.succeeded
+    success = -1 if succeeded is None else int(succeeded)
+    return trajectory.total_reward, len(trajectory.turns), success
 
 
 def index_path(path: Path) -> Path:

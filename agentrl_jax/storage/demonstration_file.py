@@ -58,7 +58,10 @@ def encode_turns(
 
 
 def decode(record: bytes) -> Trajectory:
-    """The inverse of `encode`; UserError where the bytes are no record."""
+    """The inverse of `encode`; UserError where the bytes are no record.
+
+    An episode whose last turn does not end it was cut: its stop reason is "truncated".
+    """
     try:
         data = json.loads(record)
         turns = tuple(
@@ -79,6 +82,7 @@ def decode(record: bytes) -> Trajectory:
             data["task"],
             agent=DEMONSTRATION,
             success=data["success"],
+            stop_reason="terminated" if turns and turns[-1].terminated else "truncated",
         )
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(

@@ -3,6 +3,7 @@
     tasks(id, name, seed, state, used)
         state: started, finished or used; used: the training step, or NULL
     rollouts(task, member, sample, seat, reward, success, stop, turns, tokens, oldest, newest)
+        success: 0 of an episode that was cut, NULL where the environment does not report it
         oldest, newest: weight versions of its tokens, or NULL
 
 The trajectory log (trajectories.jsonl) is the source of truth: the index is rebuilt from it
@@ -185,7 +186,7 @@ def insert_events(connection: sqlite3.Connection, events: Iterable[IndexEvent]) 
 
 def _rollout_columns(task: int, member: int, trajectory: Trajectory) -> tuple[Any, ...]:
     versions = [int(v) for call in trajectory.calls for v in call.version]
-    success = None if trajectory.success is None else int(trajectory.success)
+    success = None if trajectory.succeeded is None else int(trajectory.succeeded)
     return (
         task,
         member,

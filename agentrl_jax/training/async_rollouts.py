@@ -1,20 +1,22 @@
 """`AsyncRollouts`: rollouts that continue while the learner trains."""
 
 import copy
-import functools
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.rollout.lazy_tasks import Tasks
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import find_pieces
 from agentrl_jax.rollout.virtual_clock import VirtualLoop
 from agentrl_jax.storage.rollout_index import IndexEvent, RolloutIndex
 from agentrl_jax.training.config import ExperienceIterator, Experiment, Phase, RunContext
 from agentrl_jax.training.consumed_tasks import ConsumedTasks
-from agentrl_jax.training.sources import Rollouts
+from agentrl_jax.training.sources import Rollouts, open_tasks
 from agentrl_jax.training.staleness import InFlight, StalenessQueue
+from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.pool import Task
 
@@ -67,13 +69,13 @@ class AsyncRollouts:
                 "a task for each process"
             )
         if (
-            rollouts.task_sampler
+            (rollouts.task_source is not None and rollouts.task_source.learns)
             or rollouts.max_turns
             or rollouts.group_filter
             or rollouts.max_rounds != 1
             or find_pieces(rollouts.strategy)
         ):
-            fields = "task_sampler, max_turns, group_filter, max_rounds or stateful strategies"
+            fields = "task samplers, max_turns, group_filter, max_rounds or stateful strategies"
             raise UserError(
                 f"{name}.source is asynchronous, without {fields}, which need whole steps: "
                 "leave them out"
@@ -118,9 +120,7 @@ class AsyncRolloutIterator(ExperienceIterator):
         self._rollout_index, self._steps, self._drain_every = rollout_index, steps, drain_every
         # Indices of this process's tasks among those of a step.
         self._local_indices = runtime.process_group.local_items(range(config.rollouts.tasks))
-        self._step_tasks = functools.lru_cache(config.staleness + 2)(
-            functools.partial(step_tasks, self._config.rollouts, experiment)
-        )
+        self._step_tasks = StepTasks(config.rollouts, experiment)
         self._consumed = ConsumedTasks()
         # At a resumption: tasks to play again, the first new task, and the number already consumed.
         self._unconsumed_tasks, self._next_task, self._resumed_count = list[int](), 0, 0
@@ -166,6 +166,10 @@ class AsyncRolloutIterator(ExperienceIterator):
             )
         return groups
 
+    @property
+    def labels(self) -> Sequence[str]:
+        return self._step_tasks.labels
+
     def metrics(self) -> dict[str, float]:
         return self._metrics
 
@@ -198,7 +202,7 @@ class AsyncRolloutIterator(ExperienceIterator):
 
     def _task(self, id: int) -> Task:
         step, index = divmod(id, self._config.rollouts.tasks)
-        return self._step_tasks(step)[index]
+        return self._step_tasks.tasks(step)[index]
 
     async def _play_group(self, start_index: int) -> Group:
         id = self._task_index(start_index)
@@ -224,11 +228,24 @@ class AsyncRolloutIterator(ExperienceIterator):
         return group
 
 
-def step_tasks(rollouts: Rollouts, experiment: Experiment, step: int) -> list[Task]:
-    """The tasks of a step; `Task.group` numbers them over the whole run."""
-    environment = experiment.environment
-    seeds, _ = rollouts.sample_seeds(experiment.seed, step)
-    return [environment.task(seed, group=step * rollouts.tasks + i) for i, seed in enumerate(seeds)]
+class StepTasks:
+    """The tasks of every step, of a source that learns nothing.
+
+    Steps are drawn in order and once, also those before a resumption; drawing reads no record.
+    """
+
+    def __init__(self, rollouts: Rollouts, experiment: Experiment) -> None:
+        source = rollouts.task_source or experiment.environment
+        self.labels, self._iterator = open_tasks(source, experiment)
+        self._count = rollouts.tasks
+        self._tasks_by_step: list[Tasks] = []
+
+    def tasks(self, step: int) -> Tasks:
+        """`Task.group` numbers them over the whole run."""
+        for s in range(len(self._tasks_by_step), step + 1):
+            tasks = self._iterator.draw(s, 0, self._count)
+            self._tasks_by_step.append(numbered(tasks, s * self._count))
+        return self._tasks_by_step[step]
 
 
 def group_stats(in_flight: InFlight, task: int) -> tuple[int, list[float]]:

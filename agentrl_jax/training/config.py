@@ -1,7 +1,7 @@
 """`Experiment`: the complete description of a run as one plain dataclass."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -19,9 +19,9 @@ from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig, PerAgent
+from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.latency import EnvLatency
-from agentrl_jax.workers.pool import Task
 from agentrl_jax.workers.ray_pool import ClusterConfig
 
 
@@ -37,12 +37,10 @@ class PolicyConfig(Protocol):
 
 
 @dataclass
-class EnvironmentConfig:
-    """The environment and the workers that run it."""
+class EnvironmentConfig(EnvironmentSpec):
+    """The environment, and the workers that run it and those that task sources name."""
 
-    # A Gymnasium id, with the module that registers it.
     name: str = "agentrl_jax.envs:agentrl/Wordle-v0"
-    options: dict[str, Any] = field(default_factory=dict)  # of its constructor
     workers: int = 1  # processes (per node of a cluster) or threads; 0: inline, in this process
     # Workers are threads of this process, for environments that mostly wait for I/O; each runs one
     # call at a time.
@@ -55,10 +53,6 @@ class EnvironmentConfig:
     delay: EnvLatency = field(default_factory=EnvLatency)  # added to each reply, for experiments
     retries: int = 2  # fresh environment instances for an episode whose environment failed
     timeouts: Timeouts = field(default_factory=Timeouts)
-
-    def task(self, seed: int, group: int = 0) -> Task:
-        """The task of the environment instance with this seed."""
-        return Task(self.name, seed, self.options, group=group)
 
 
 @dataclass
@@ -88,6 +82,8 @@ class DemonstrationConfig:
     # An ArrayRecord file, or a dataset folder (docs/datasets.md); empty: a file is written into the
     # run folder.
     path: str = ""
+    # Whose tasks are demonstrated (a `Mixture`'s in equal numbers); None: the environment's.
+    task_source: TaskSource | None = None
 
 
 class ExperienceIterator:
@@ -95,6 +91,11 @@ class ExperienceIterator:
 
     Each process of a run has an iterator of its own; the states of all are equal at all times.
     """
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Of the environments in a mixture; each has metrics of its own."""
+        return ()
 
     def next(self, step: int) -> list[Group]:
         """This process's groups of the step."""
@@ -194,10 +195,13 @@ class Phase:
 class EvaluationConfig:
     """The environment seeds, the same for every player: `seed`, `seed` + 1, ..."""
 
-    episodes: int = 512
+    episodes: int = 512  # in each environment
     seed: int = 1_000_000_000
     players: tuple[str, ...] = ("random", "mixture", "expert")  # scripted policies
     temperature: float = 1.0
+    # Where the players are evaluated, by label, whether trained on or held out; empty: the
+    # experiment's environment.
+    environments: Mapping[str, TaskSource] = field(default_factory=dict)
 
 
 @dataclass

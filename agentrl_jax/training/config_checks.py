@@ -2,23 +2,24 @@
 
 from collections.abc import Sequence
 
-from agentrl_jax.environment import Environment
 from agentrl_jax.errors import UserError
 from agentrl_jax.training.algorithm import OtherModelConfig, PerAgent
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
 from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.mixture import check_label
+from agentrl_jax.training.run_environments import RunEnvironments, evaluation_sources
 
 
-def check_config(experiment: Experiment, env: Environment) -> None:
+def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
     """Raises UserError for all mistakes that can be found before anything is built.
 
     Args:
         experiment: what is to run.
-        env: an instance of its environment.
+        environments: all that it names.
     """
     check_agents(experiment)
     check_phases(experiment)
-    _check_players(experiment, env)
+    _check_players(experiment, environments)
     experiment.environment.timeouts.validate()
     if experiment.clock and experiment.environment.workers:
         raise UserError(
@@ -123,11 +124,21 @@ def _check_steps(name: str, phase: Phase) -> None:
         )
 
 
-def _check_players(experiment: Experiment, env: Environment) -> None:
-    players = [("evaluation.players", player) for player in experiment.evaluation.players]
-    if experiment.demonstrations is not None and not experiment.demonstrations.path:
-        players.append(("demonstrations.player", experiment.demonstrations.player))
-    for field, player in players:
+def _check_players(experiment: Experiment, environments: RunEnvironments) -> None:
+    """Raises UserError where an environment lacks a scripted policy that is to play in it."""
+    default, demonstrations = experiment.environment, experiment.demonstrations
+    required = []  # (field, player, environment)
+    for label, source in evaluation_sources(experiment).items():
+        if label:
+            check_label(label)
+        for env in environments.of(source, label, default):
+            players = experiment.evaluation.players
+            required += [("evaluation.players", player, env) for player in players]
+    if demonstrations is not None and not demonstrations.path:
+        source, player = demonstrations.task_source or default, demonstrations.player
+        for env in environments.of(source, "", default):
+            required.append(("demonstrations.player", player, env))
+    for field, player, env in required:
         if player not in env.scripted_policies:
             raise UserError(
                 f"config.{field}: {type(env).__name__} has no scripted policy "

@@ -106,10 +106,18 @@ def select_records(fields: np.ndarray, top_fraction: float, successful_only: boo
         fields: of `record_fields`, [records].
         top_fraction: of the candidates, those with the highest returns; ties go to the earlier.
         successful_only: whether only successful episodes are candidates.
+
+    Raises:
+        UserError: the fraction is wrong, or no record says whether it succeeded.
     """
     if not 0 < top_fraction <= 1:
         raise UserError(
             f"top_fraction of the demonstrations is above 0 and at most 1, not {top_fraction}"
+        )
+    if successful_only and (fields["success"] < 0).all():
+        raise UserError(
+            "successful_only needs demonstrations that say whether they succeeded, and none does: "
+            "select by return instead, with top_fraction"
         )
     indices = np.flatnonzero(fields["success"] == 1) if successful_only else np.arange(len(fields))
     order = indices[np.argsort(-fields["return"][indices], kind="stable")]

@@ -1,4 +1,4 @@
-"""Evaluation: the same environment seeds for every player."""
+"""Evaluation: the same tasks for every player."""
 
 import copy
 import dataclasses
@@ -7,17 +7,17 @@ from pathlib import Path
 
 from agentrl_jax.learner.checkpoint import load_host_state
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.rollout.lazy_tasks import Tasks
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes, find_pieces
-from agentrl_jax.training.config import EnvironmentConfig, Experiment
-from agentrl_jax.training.sources import MixedSource, RolloutIterator, Rollouts
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.sources import MixedSource, Rollouts, load_strategy
 from agentrl_jax.trajectories import Trajectory
 
 
 def play_all(
     runtime: Runtime,
-    environment: EnvironmentConfig,
-    episodes: int,
+    tasks: Tasks,
     seed: int,
     player: str | None = None,
     temperature: float = 1.0,
@@ -27,14 +27,12 @@ def play_all(
 
     Args:
         runtime: with the agents that the strategy names, unless a player is named.
-        environment: whose instances are played.
-        episodes: one for each environment seed `seed`, `seed` + 1, ...
-        seed: the first one.
+        tasks: an episode each.
+        seed: of the random numbers.
         player: a scripted policy of the environment; None: the policy.
         temperature: of the sampling of all trainable agents.
         policy_strategy: how the policy plays; None: independent episodes of the agent "policy".
     """
-    tasks = [environment.task(seed + i, group=i) for i in range(episodes)]
     strategy: Strategy
     if player is None:
         strategy = policy_strategy or IndependentEpisodes(1)
@@ -53,12 +51,7 @@ def play_all(
 
 
 def evaluation_strategy(
-    experiment: Experiment,
-    run_dir: Path,
-    name: str,
-    runtime: Runtime,
-    policy: Policy,
-    params: Params,
+    experiment: Experiment, run_dir: Path, name: str, policy: Policy, params: Params
 ) -> Strategy | None:
     """How the policy that a phase trained plays in its evaluation; None: independent episodes.
 
@@ -66,7 +59,6 @@ def evaluation_strategy(
         experiment: the config of the run.
         run_dir: where the phase's checkpoint is.
         name: of the phase.
-        runtime: is not used before the strategy plays.
         policy: the model.
         params: the parameters that are evaluated.
 
@@ -82,9 +74,8 @@ def evaluation_strategy(
         and best_strategy(rollouts.strategy) is not None
     ):
         state = load_host_state(run_dir / "checkpoints" / name)["feed"]
-        iterator = RolloutIterator(rollouts, runtime, experiment)
-        iterator.load(state if rollouts is source else state["rollouts"])
-        strategy = best_strategy(iterator.strategy)
+        rollouts_state = state if rollouts is source else state["rollouts"]
+        strategy = best_strategy(load_strategy(rollouts, rollouts_state))
     for piece in find_pieces(strategy):
         piece.set_policy(policy, params, experiment.engine)
     return strategy

@@ -19,7 +19,7 @@ from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.statistics import EvaluationSummary
-from agentrl_jax.storage.config_json import CONFIG_FILE
+from agentrl_jax.storage import config_json
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.per_agent import (
     agent_weights,
@@ -102,7 +102,7 @@ def train(
             seconds[f"evaluate {phase.label}"] = time.monotonic() - start
         start = time.monotonic()
         for player in experiment.evaluation.players:
-            run.evaluate(player, player)
+            run.evaluations.play(player, player)
         seconds["evaluate players"] = time.monotonic() - start
         return finalize(run, seconds)
 
@@ -136,7 +136,7 @@ def run_phase(
     with run.process_group.coordinator_first("what was recorded before"):
         run.reporter.rewind(list(run.experiment.phases), name, first_step)
         for label in phase.rows():
-            run.delete_evaluation(label)
+            run.evaluations.delete(label)
     run.reporter.begin(name, phase.steps, first_step)
     pending: tuple[int, dict[str, Any], float] | None = None
     for step in range(first_step, phase.steps):
@@ -149,9 +149,9 @@ def run_phase(
         if on_policy and (step + 1) % phase.publish_every == 0:
             publish(run, phase, state, step + 1)
         report(run, name, pending)  # of the step before, while this one is on the device
-        sampled = groups if on_policy else []
+        sampled, gathering = groups if on_policy else [], f"step {step} of {name}"
         step_metrics, stopping = gather_step(
-            run, f"step {step} of {name}", sampled, failures_before, stop.is_set
+            run, gathering, sampled, iterator.labels, failures_before, stop.is_set
         )
         if on_policy:
             metrics |= step_metrics
@@ -190,10 +190,20 @@ def gather_step(
     run: Run,
     label: str,
     groups: Sequence[Group],
+    labels: Sequence[str],
     failures_before: dict[str, float],
     stop_requested: bool,
 ) -> tuple[dict[str, float], bool]:
-    """The metrics of the rollouts of all processes, and whether a process was asked to stop."""
+    """The metrics of the rollouts of all processes, and whether a process was asked to stop.
+
+    Args:
+        run: of this process.
+        label: of the exchange.
+        groups: that this process sampled.
+        labels: of the environments that have metrics of their own.
+        failures_before: counts of environment failures before the step.
+        stop_requested: of this process.
+    """
     failures = {
         name: count - failures_before.get(name, 0.0)
         for name, count in run.runtime.failures.metrics().items()
@@ -206,7 +216,7 @@ def gather_step(
     }
     processes = run.process_group.all_gather(label, local)
     group_stats = run.process_group.interleave([process["groups"] for process in processes])
-    metrics = rollout_metrics(group_stats)
+    metrics = rollout_metrics(group_stats, labels)
     metrics |= return_metrics([process["returns"] for process in processes])
     metrics |= sum_counts([process["failures"] for process in processes])
     return metrics, any(process["stop"] for process in processes)
@@ -236,7 +246,7 @@ def delete_run(run_dir: Path) -> None:
     """Delete a run folder; UserError where the folder is something else."""
     if not run_dir.exists():
         return
-    if any(run_dir.iterdir()) and not (run_dir / CONFIG_FILE).exists():
+    if any(run_dir.iterdir()) and not (run_dir / config_json.CONFIG_FILE).exists():
         raise UserError(
             f"{run_dir} is no run folder, so --fresh leaves it alone: "
             "choose another with --run_dir=..."

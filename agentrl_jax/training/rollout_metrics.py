@@ -8,13 +8,14 @@ import numpy as np
 
 from agentrl_jax.learner.sequences import context_cost
 from agentrl_jax.storage.demonstration_file import DEMONSTRATION
-from agentrl_jax.trajectories import Group, StopReason, Trajectory
+from agentrl_jax.trajectories import Group, StopReason, Trajectory, environment_label
 
 
 def episode_stats(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """What `rollout_metrics` needs of each sampled group, as plain data for other processes."""
     return [
         {
+            "environment": environment_label(group.task),
             "dropped": group.num_dropped,
             "turns_played": group.num_turns_played,
             "played": [_trajectory_stats(t) for t in group.trajectories],
@@ -25,41 +26,61 @@ def episode_stats(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 
 def _trajectory_stats(t: Trajectory) -> tuple[Any, ...]:
-    """Return, turns, length of the last call or None, stop reason, success, context cost."""
+    """Return, turns, length of the last call or None, truncated, stop reason, success, context
+    cost.
+    """
     length = len(t.calls[-1].ids) if t.calls else None
     return (
         float(t.total_reward),
         len(t.turns),
         length,
+        t.truncated,
         t.stop_reason,
         t.succeeded,
         context_cost(t),
     )
 
 
-def rollout_metrics(group_stats: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Means over the trajectories of a step, from the `episode_stats` of all its groups."""
+def rollout_metrics(
+    group_stats: Sequence[dict[str, Any]], labels: Sequence[str] = ()
+) -> dict[str, float]:
+    """Means over the trajectories of a step, from the `episode_stats` of all its groups.
+
+    Args:
+        group_stats: of all groups of the step.
+        labels: of environments, each of which has the same metrics of its own groups beside those
+            of all, as rollout/<label>/<name>; without an episode only its counts.
+    """
+    metrics = _group_metrics(group_stats, "rollout")
+    for label in labels:
+        groups = [group for group in group_stats if group["environment"] == label]
+        metrics |= _group_metrics(groups, f"rollout/{label}")
+    return metrics
+
+
+def _group_metrics(group_stats: Sequence[dict[str, Any]], prefix: str) -> dict[str, float]:
     totals = {
-        f"rollout/{name}": float(sum(group[name] for group in group_stats))
+        f"{prefix}/{name}": float(sum(group[name] for group in group_stats))
         for name in ("dropped", "turns_played")
     }
     trajectories = [trajectory for group in group_stats for trajectory in group["played"]]
     if not trajectories:
         return totals
-    returns, turns, lengths, reasons, successes, costs = zip(*trajectories)
+    returns, turns, lengths, truncated, reasons, successes, costs = zip(*trajectories)
     rows, recomputed = np.mean(costs, axis=0).tolist()
     reason_counts = Counter(reasons)
     known_lengths = [length for length in lengths if length is not None]
     metrics = {
-        "rollout/return": float(np.mean(returns)),
-        "rollout/turns": float(np.mean(turns)),
-        "rollout/length": float(np.mean(known_lengths or [0])),
-        "rollout/rows": rows,
-        "rollout/recomputed": recomputed,
+        f"{prefix}/return": float(np.mean(returns)),
+        f"{prefix}/turns": float(np.mean(turns)),
+        f"{prefix}/length": float(np.mean(known_lengths or [0])),
+        f"{prefix}/rows": rows,
+        f"{prefix}/recomputed": recomputed,
+        f"{prefix}/truncated": float(np.mean(truncated)),
         **totals,
     }
     for reason in get_args(StopReason):
-        metrics[f"rollout/stopped/{reason}"] = reason_counts[reason] / len(trajectories)
-    if None not in successes:  # else the environment does not report success
-        metrics["rollout/success"] = float(np.mean(successes))
+        metrics[f"{prefix}/stopped/{reason}"] = reason_counts[reason] / len(trajectories)
+    if None not in successes:  # else the environment does not report success; cut episodes failed
+        metrics[f"{prefix}/success"] = float(np.mean(successes))
     return metrics

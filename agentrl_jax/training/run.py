@@ -11,13 +11,11 @@ import jax
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.engine import Engine
-from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.reporter import Reporter, SilentReporter
-from agentrl_jax.rollout.runtime import Strategy
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
-from agentrl_jax.storage import config_json, demonstration_file, jsonl, trajectory_log
+from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
 from agentrl_jax.training import demonstrations
 from agentrl_jax.training.agent_models import add_agents, initial_models
@@ -30,8 +28,10 @@ from agentrl_jax.training.builders import (
 )
 from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
-from agentrl_jax.training.evaluation import evaluation_strategy, flatten, play_all
+from agentrl_jax.training.evaluation import evaluation_strategy, flatten
+from agentrl_jax.training.evaluations import Evaluations
 from agentrl_jax.training.pretraining import TextDocuments
+from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.trajectories import Trajectory
 
 MAX_TOKENIZER_DEMONSTRATIONS = 2000  # and documents of a phase, that a tokenizer is trained on
@@ -63,9 +63,8 @@ class Run:
         """
         self.experiment, self.run_dir = experiment, run_dir
         self.process_group = process_group or ProcessGroup()
-        # For its metadata and scripted policies; also fails early where the name is wrong.
-        self.env = make(experiment.environment.name, experiment.environment.options)
-        check_config(experiment, self.env)
+        self.environments = make_environments(experiment)  # fails early where a name is wrong
+        check_config(experiment, self.environments)
         self._bind_run_dir()
         self.reporter = (
             Reporter(run_dir, quiet)
@@ -78,6 +77,9 @@ class Run:
             log=self.reporter.warn,
             process_group=self.process_group,
             loop=experiment.clock.make_loop() if experiment.clock else None,
+        )
+        self.evaluations = Evaluations(
+            experiment, run_dir / "evaluations", self.runtime, self.reporter.log
         )
         try:
             self._build()
@@ -102,7 +104,7 @@ class Run:
             self.demonstrations = self._ensure_demonstrations()
             self.tokenizer = self._ensure_tokenizer()
         self.mesh = make_learner_mesh(experiment, experiment.policy.build(len(self.tokenizer)))
-        context = self.env.context
+        context = self.environments.context
         self.models = initial_models(experiment, self.tokenizer, context, self.mesh)
         self.agent, self.policy = self.models["policy"].agent, self.models["policy"].policy
         self.params = self.models["policy"].params
@@ -129,8 +131,9 @@ class Run:
             self.reporter.log(
                 f"writing {config.episodes:,} demonstrations of the policy {config.player!r}"
             )
-            environment = self.experiment.environment
-            tasks = [environment.task(FIRST_ENV_SEED + i) for i in range(config.episodes)]
+            default = self.experiment.environment
+            source = config.task_source or default
+            tasks = source.fixed_tasks(config.episodes, FIRST_ENV_SEED, default)
             groups = self.runtime.collect(
                 ScriptedEpisodes(config.player),
                 tasks,
@@ -216,72 +219,22 @@ class Run:
         self.runtime.publish_callbacks.clear()
 
     def evaluate_phase(self, name: str, weights: Mapping[str, Params]) -> None:
-        """`evaluate` the agents that a phase trained, with their weights."""
+        """Evaluate the agents that a phase trained, with their weights."""
         for label, agent in self.experiment.phases[name].rows().items():
             strategy = None
-            if not self._evaluation_path(label).exists():
+            if not self.evaluations.is_complete(label):
                 policy, params = self.models[agent].policy, weights[agent]
                 strategy = evaluation_strategy(
-                    self.experiment, self.run_dir, name, self.runtime, policy, params
+                    self.experiment, self.run_dir, name, policy, params
                 ) or IndependentEpisodes(1, agent)
-            self.evaluate(label, strategy=strategy)
-
-    def evaluate(
-        self, name: str, player: str | None = None, strategy: Strategy | None = None
-    ) -> None:
-        """Play the evaluation episodes and write their trajectories; does nothing where they are
-        written already.
-
-        Args:
-            name: of the evaluation's file.
-            player: a scripted policy; None: the policy.
-            strategy: how the policy plays; None: independent episodes of the agent "policy".
-        """
-        path = self._evaluation_path(name)
-        if self.process_group.all_gather(f"whether {name} is evaluated", path.exists())[0]:
-            return
-        config = self.experiment.evaluation
-        self.reporter.log(f"evaluating {name} on {config.episodes} episodes")
-        trajectories = play_all(
-            self.runtime,
-            self.experiment.environment,
-            config.episodes,
-            config.seed,
-            player,
-            config.temperature,
-            strategy,
-        )
-        path.parent.mkdir(exist_ok=True)
-        parts = [path.with_suffix(f".{p}.unfinished") for p in range(self.process_group.count)]
-        local_part = parts[self.process_group.index]
-        local_part.unlink(missing_ok=True)
-        trajectory_log.write(local_part, trajectories, 0, f"evaluation of {name}")
-        episodes = sum(self.process_group.all_gather(f"evaluation of {name}", len(trajectories)))
-        if episodes < config.episodes:
-            self.reporter.log(
-                f"{config.episodes - episodes} of these episodes failed at every attempt: "
-                f"{name} is evaluated on the others"
-            )
-        with self.process_group.coordinator_first(f"trajectories of {name}"):
-            if self.process_group.is_coordinator:
-                jsonl.merge(parts, path, lambda line: line["seed"])
-
-    def evaluation_trajectories(self, name: str) -> list[Trajectory]:
-        """The trajectories of a finished evaluation."""
-        return [trajectory for _, trajectory in trajectory_log.read(self._evaluation_path(name))]
-
-    def delete_evaluation(self, name: str) -> None:
-        self._evaluation_path(name).unlink(missing_ok=True)
-
-    def _evaluation_path(self, name: str) -> Path:
-        return self.run_dir / "evaluations" / f"{name}.jsonl"
+            self.evaluations.play(label, strategy=strategy)
 
     def close(self) -> None:
         """Stop the engine and the workers, and close all files."""
         self.runtime.close()
         self.exit_stack.close()
         self.reporter.close()
-        self.env.close()
+        self.environments.close()
 
     def __enter__(self) -> "Run":
         return self

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.rollout.runtime import Runtime, Strategy
@@ -17,9 +15,9 @@ from agentrl_jax.rollout.strategy import (
     load_pieces,
     save_pieces,
 )
-from agentrl_jax.rollout.task_sampler import TaskSampler
 from agentrl_jax.training.config import ExperienceIterator, Experiment, RunContext
 from agentrl_jax.training.demonstrations import DemonstrationIterator
+from agentrl_jax.training.task_source import TaskIterator, TaskSource, numbered, round_key
 from agentrl_jax.trajectories import Group
 
 
@@ -67,8 +65,9 @@ class Rollouts:
 
     tasks: int = 32
     strategy: Strategy = field(default_factory=IndependentEpisodes)
-    distinct_tasks: int = 0  # size of the fixed task set to draw from; 0: every task is new
-    task_sampler: TaskSampler | None = None  # draws from the task set; None: uniformly
+    # Where tasks come from (`TaskSet`, `Mixture`, `TaskFile`); None: every task is a new one of the
+    # experiment's environment.
+    task_source: TaskSource | None = None
     # step -> turns after which an episode is truncated (`schedules.IntervalSchedule`)
     max_turns: Callable[[int], float] | None = None
     # Applied to each group alone. Dropped groups are replaced by those of further rounds, up to
@@ -77,32 +76,13 @@ class Rollouts:
     max_rounds: int = 1
     on_policy: bool = field(default=True, init=False)
 
-    def sample_seeds(
-        self, seed: int, step: int, round_index: int = 0
-    ) -> tuple[list[int], list[int]]:
-        """The environment seeds of a round, [tasks], and its indices into the task set, [tasks] or
-        [] without one.
-        """
-        seeds = [seed_of(seed, 2, *_round_key(step, round_index), i) for i in range(self.tasks)]
-        if not self.distinct_tasks:
-            return seeds, []
-        rng = np.random.default_rng(seeds)
-        indices = (
-            self.task_sampler.sample(self.distinct_tasks, self.tasks, rng)
-            if self.task_sampler
-            else rng.integers(self.distinct_tasks, size=self.tasks).tolist()
-        )
-        return [seed_of(seed, 2, index) for index in indices], indices
-
     def open(self, run: RunContext) -> ExperienceIterator:
-        if (
-            min(self.tasks, self.max_rounds) < 1
-            or (self.task_sampler and not self.distinct_tasks)
-            or (self.group_filter is None and self.max_rounds > 1)
+        if min(self.tasks, self.max_rounds) < 1 or (
+            self.group_filter is None and self.max_rounds > 1
         ):
             raise UserError(
-                "rollouts need tasks and max_rounds >= 1, a task_sampler only with distinct_tasks, "
-                "and max_rounds > 1 only with a group_filter"
+                "rollouts need tasks and max_rounds >= 1, and max_rounds > 1 only with a "
+                "group_filter"
             )
         if not isinstance(self.strategy, Strategy):
             raise UserError(
@@ -117,12 +97,18 @@ class Rollouts:
 
 class RolloutIterator(ExperienceIterator):
     """The groups of `Rollouts`: a function of the run's seed, the step, and the state of the task
-    sampler, the turn limit and the strategy.
+    source, the turn limit and the strategy.
     """
 
     def __init__(self, config: Rollouts, runtime: Runtime, experiment: Experiment) -> None:
         self._config, self._runtime, self._experiment = copy.deepcopy(config), runtime, experiment
         self.strategy = self._config.strategy
+        self._task_source = config.task_source or experiment.environment
+        self._labels, self._tasks = open_tasks(self._task_source, experiment)
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self._labels
 
     def next(self, step: int) -> list[Group]:
         config, processes = self._config, self._runtime.process_group
@@ -155,18 +141,19 @@ class RolloutIterator(ExperienceIterator):
 
     def _collect_round(self, runtime: Runtime, step: int, round_index: int) -> list[Group]:
         config, processes = self._config, runtime.process_group
-        seed, environment = self._experiment.seed, self._experiment.environment
-        env_seeds, task_indices = config.sample_seeds(seed, step, round_index)
-        tasks = [environment.task(env_seed, group=i) for i, env_seed in enumerate(env_seeds)]
-        groups = runtime.collect(config.strategy, tasks, (seed, *_round_key(step, round_index)))
+        tasks = numbered(self._tasks.draw(step, round_index, config.tasks))
+        key = (self._experiment.seed, *round_key(step, round_index))
+        groups = runtime.collect(config.strategy, tasks, key)
         self._update_pieces(config.strategy, "what the strategy learns", groups)
-        if config.task_sampler:
-            successes = [[bool(t.success) for t in group.trajectories] for group in groups]
-            local_rates = [float(np.mean(group)) if group else None for group in successes]
+        if self._task_source.learns:
+            local_rates = [_success_rate(group) for group in groups]
             rates = processes.interleave(processes.all_gather("successes", local_rates))
-            observed = [(i, rate) for i, rate in zip(task_indices, rates) if rate is not None]
-            config.task_sampler.observe([i for i, _ in observed], [rate for _, rate in observed])
+            self._tasks.observe(rates)
         return groups
+
+    def metrics(self) -> dict[str, float]:
+        """Those of the task source, as tasks/<name>."""
+        return {f"tasks/{name}": value for name, value in self._tasks.metrics().items()}
 
     def _update_pieces(self, slot: Any, label: str, groups: Sequence[Group]) -> None:
         """Let the pieces of a slot learn from the groups of all processes."""
@@ -178,26 +165,51 @@ class RolloutIterator(ExperienceIterator):
     def _stateful_slots(self) -> dict[str, Any]:
         """The slots that may hold pieces with a state, by their keys in a checkpoint."""
         config = self._config
-        return {
-            "task_sampler": config.task_sampler,
-            "max_turns": config.max_turns,
-            "strategy": config.strategy,
-        }
+        return {"max_turns": config.max_turns, "strategy": config.strategy}
 
     def state(self) -> Any:
-        """The states of the task sampler, the turn limit and the strategy; None without any."""
-        states = {name: save_pieces(slot) for name, slot in self._stateful_slots().items()}
-        return {name: saved for name, saved in states.items() if saved} or None
+        """The states of the task source, the turn limit and the strategy; None without any."""
+        slots = {name: save_pieces(slot) for name, slot in self._stateful_slots().items()}
+        states = {name: saved for name, saved in slots.items() if saved}
+        tasks = self._tasks.state()
+        return (states if tasks is None else {**states, "tasks": tasks}) or None
 
     def load(self, state: Any) -> None:
-        slots = self._stateful_slots()
-        for name, saved in (state or {}).items():
-            load_pieces(slots[name], saved)
+        state = state or {}
+        for name, slot in self._stateful_slots().items():
+            if name in state:
+                load_pieces(slot, state[name])
+        if "tasks" in state:
+            self._tasks.load(state["tasks"])
 
 
-def _round_key(step: int, round_index: int) -> tuple[int, ...]:
-    """The step's part of a random key; further rounds have keys of their own."""
-    return (step, round_index) if round_index else (step,)
+def open_tasks(source: TaskSource, experiment: Experiment) -> tuple[list[str], TaskIterator]:
+    """The labels of a source's environments, and its tasks."""
+    labels = [label for label in source.labeled_environments(experiment.environment) if label]
+    return labels, source.open(experiment.seed, experiment.environment)
+
+
+def load_strategy(rollouts: Rollouts, state: Any) -> Strategy:
+    """The rollouts' strategy with what it had learned at a checkpoint; `state` is of its feed."""
+    strategy = copy.deepcopy(rollouts.strategy)
+    if saved := (state or {}).get("strategy"):
+        load_pieces(strategy, saved)
+    return strategy
+
+
+def _success_rate(group: Group) -> float | None:
+    """The fraction of a group's episodes that succeeded, cut ones not among them; None without any.
+
+    Raises:
+        UserError: the environment does not report success.
+    """
+    outcomes = [trajectory.succeeded for trajectory in group.trajectories]
+    if None in outcomes:
+        raise UserError(
+            f"{group.task or 'a task'} does not say whether it was solved, which a task sampler "
+            "follows: use an environment that does, or leave the sampler out"
+        )
+    return outcomes.count(True) / len(outcomes) if outcomes else None
 
 
 @dataclass
@@ -221,8 +233,15 @@ class MixedIterator(ExperienceIterator):
     rollouts: ExperienceIterator
     demonstrations: ExperienceIterator
 
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.rollouts.labels
+
     def next(self, step: int) -> list[Group]:
         return [*self.rollouts.next(step), *self.demonstrations.next(step)]
+
+    def metrics(self) -> dict[str, float]:
+        return {**self.rollouts.metrics(), **self.demonstrations.metrics()}
 
     def state(self) -> Any:
         return {"rollouts": self.rollouts.state(), "demonstrations": self.demonstrations.state()}

@@ -5,8 +5,11 @@ from importlib.metadata import version
 
 from agentrl_jax.reporting import plots
 from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
+from agentrl_jax.storage import config_json
 from agentrl_jax.storage.files import write_json
+from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
+from agentrl_jax.training.task_source import TaskSource
 from agentrl_jax.trajectories import Trajectory
 
 REPORTED_PACKAGES = (
@@ -31,25 +34,10 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     Returns:
         The rows of the table.
     """
-    agents = {
-        label: agent
-        for phase in run.experiment.phases.values()
-        for label, agent in phase.rows().items()
-    }
-    players = run.experiment.evaluation.players
-    names = [*players[:-1], *agents, *players[-1:]]
-    trajectories = {name: run.evaluation_trajectories(name) for name in names}
-    demonstrations = run.experiment.demonstrations
-    displayed_names = (
-        {demonstrations.player: "data set"} if demonstrations and not demonstrations.path else {}
-    )
-    summaries = [
-        summarize(displayed_names.get(name, name), trajectories[name], run.env.score_anchors)
-        for name in names
-    ]
-    compared, difference = compared_rows(agents), None
+    summaries = [row for label in run.evaluations.sources for row in environment_rows(run, label)]
+    compared, difference = compared_rows(_agents(run.experiment)), None
     if compared:
-        difference = paired_difference(trajectories[compared[0]], trajectories[compared[1]])
+        difference = paired_difference(*map(run.evaluations.all_trajectories, compared))
     run.reporter.table(summaries, difference, compared or ("", ""))
     failures = run.process_group.all_gather("environment failures", run.runtime.failures.to_dict())
     if not run.process_group.is_coordinator:
@@ -58,6 +46,7 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     content = {
         "experiment": run.experiment.name,
         "seed": run.experiment.seed,
+        "config_digest": config_json.digest(run.experiment),
         "table": summaries,
         "difference": difference,
         "seconds": {name: round(value, 2) for name, value in seconds.items()},
@@ -72,6 +61,46 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     return summaries
 
 
+def _agents(experiment: Experiment) -> dict[str, str]:
+    """The agent of each row of a phase, by the row's label."""
+    rows = (phase.rows() for phase in experiment.phases.values())
+    return {label: agent for phase_rows in rows for label, agent in phase_rows.items()}
+
+
+def environment_rows(run: Run, label: str) -> list[EvaluationSummary]:
+    """The rows of one environment: scripted policies, phases, and the last scripted policy."""
+    experiment = run.experiment
+    players, source = experiment.evaluation.players, run.evaluations.sources[label]
+    displayed_names = (
+        {experiment.demonstrations.player: "data set"}
+        if experiment.demonstrations and is_demonstrated(experiment, source)
+        else {}
+    )
+    envs = run.environments.of(source, label, experiment.environment)
+    anchors = envs[0].score_anchors if len(envs) == 1 else None
+    return [
+        summarize(
+            displayed_names.get(name, name),
+            run.evaluations.trajectories(name, label),
+            anchors,
+            label,
+        )
+        for name in (*players[:-1], *_agents(experiment), *players[-1:])
+    ]
+
+
+def is_demonstrated(experiment: Experiment, source: TaskSource) -> bool:
+    """Whether the run's own demonstrations are episodes in the environments of a task source."""
+    config, default = experiment.demonstrations, experiment.environment
+    if config is None or config.path:
+        return False
+    demonstrated, evaluated = (
+        [(spec.name, spec.options) for spec in x.labeled_environments(default).values()]
+        for x in (config.task_source or default, source)
+    )
+    return all(environment in demonstrated for environment in evaluated)
+
+
 def compared_rows(agents: Mapping[str, str]) -> tuple[str, str] | None:
     """The last row and the one before it of the same agent; `agents` by the rows' labels."""
     *earlier, last = agents or [""]
@@ -82,14 +111,14 @@ def compared_rows(agents: Mapping[str, str]) -> tuple[str, str] | None:
 def paired_difference(
     after: Sequence[Trajectory], before: Sequence[Trajectory]
 ) -> tuple[float, float]:
-    """The mean difference of the returns, paired by seed, and the half-width of its interval.
+    """The mean difference of the returns, paired by task, and the half-width of its interval.
 
-    Seeds whose episode failed in one of the two evaluations are left out.
+    Tasks whose episode failed in one of the two evaluations are left out.
     """
     returns_after, returns_before = (
-        {t.seed: t.total_reward for t in trajectories} for trajectories in (after, before)
+        {t.task: t.total_reward for t in trajectories} for trajectories in (after, before)
     )
-    seeds = sorted(returns_before.keys() & returns_after.keys())
+    tasks = sorted(returns_before.keys() & returns_after.keys())
     return difference_interval(
-        [returns_after[seed] for seed in seeds], [returns_before[seed] for seed in seeds]
+        [returns_after[task] for task in tasks], [returns_before[task] for task in tasks]
     )

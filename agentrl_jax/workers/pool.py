@@ -27,10 +27,13 @@ class Task:
     options: dict[str, Any] = field(default_factory=dict)
     reset_options: dict[str, Any] | None = None
     group: int = 0
+    label: str = ""  # of the environment in a mixture; empty: its id
+    record: str = ""  # names the task where its seed does not: a record of a task file
 
     @property
     def name(self) -> str:
-        return f"{self.environment}#{self.seed}"
+        """The environment's label, and what the task is among those of this environment."""
+        return f"{self.label or self.environment}#{self.record or self.seed}"
 
 
 @runtime_checkable

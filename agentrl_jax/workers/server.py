@@ -26,6 +26,7 @@ from agentrl_jax.workers.validation import invalid_output_failure, validate_rese
 
 MAX_REPLY_BYTES = 64 * 2**20
 OUT_OF_MEMORY_SUFFIX = '"kind": "memory"}'
+MAX_IDLE_ENVS = 512  # tasks with options of their own each need an environment of their own
 FLUSH_NS = 5_000_000  # fast replies are batched; none waits for its batch longer than about this
 
 
@@ -54,7 +55,7 @@ class EnvServer:
         reset_options: dict[str, Any] | None,
     ) -> Any:
         key = json.dumps([name, options], sort_keys=True)
-        idle = self._idle_envs.setdefault(key, [])
+        idle = self._idle_envs.get(key)
         env = self._active_envs.pop(env_id, None) or (idle.pop() if idle else make(name, options))
         self._active_envs[env_id], self._env_keys[env_id] = env, key
         return validate_reset(env.reset(seed=seed, options=reset_options))
@@ -94,9 +95,17 @@ class EnvServer:
     def close(self, env_id: int, keep: bool = True) -> None:
         env, name = self._active_envs.pop(env_id, None), self._env_keys.pop(env_id, "")
         if env is not None and keep:
-            self._idle_envs[name].append(env)
+            self._keep_idle(name, env)
         elif env is not None:
             env.close()
+
+    def _keep_idle(self, key: str, env: Environment) -> None:
+        """Keep an environment for its next reset; the longest unused makes room for it."""
+        self._idle_envs[key] = [*self._idle_envs.pop(key, []), env]  # the last used key is last
+        if sum(map(len, self._idle_envs.values())) > MAX_IDLE_ENVS:
+            oldest = next(key for key, idle in self._idle_envs.items() if idle)
+            self._idle_envs[oldest].pop(0).close()
+        self._idle_envs = {key: idle for key, idle in self._idle_envs.items() if idle}
 
     def stop(self) -> None:
         """Close all environments; what they raise is printed."""

@@ -21,11 +21,15 @@ def group_of_trajectory(indices: TokenIndex) -> np.ndarray:
     return indices.trajectory_group
 
 
+def environment_of_trajectory(inputs: CreditInputs) -> np.ndarray:
+    """The environment of each trajectory: its label in a mixture, or else its id, [J]."""
+    return factorize(trajectory.environment for trajectory in inputs.trajectories)
+
+
 def player_of_trajectory(inputs: CreditInputs) -> np.ndarray:
-    """The agent index in its kind of environment (the task up to "#"), over all groups, [J]."""
+    """The environment and the agent index of each trajectory, over all groups, [J]."""
     return factorize(
-        (trajectory.task.split("#")[0], trajectory.agent_index)
-        for trajectory in inputs.trajectories
+        (trajectory.environment, trajectory.agent_index) for trajectory in inputs.trajectories
     )
 
 
@@ -37,6 +41,16 @@ def batch_of_turn(indices: TokenIndex) -> np.ndarray:
 def group_of_turn(indices: TokenIndex) -> np.ndarray:
     """The group of each turn, [R]."""
     return indices.trajectory_group[indices.turn_trajectory]
+
+
+def environment_of_turn(inputs: CreditInputs) -> np.ndarray:
+    """The environment of each turn, see `environment_of_trajectory`, [R]."""
+    return environment_of_trajectory(inputs)[inputs.turn_trajectory]
+
+
+def environment_of_token(inputs: CreditInputs) -> np.ndarray:
+    """The environment of each token, see `environment_of_trajectory`, [N]."""
+    return environment_of_trajectory(inputs)[inputs.token_trajectory]
 
 
 def player_of_turn(inputs: CreditInputs) -> np.ndarray:
@@ -139,9 +153,15 @@ def center(
     return centered / (np.where(is_singleton, 1.0, np.sqrt(variance)) + eps)
 
 
-def whiten_values(values: np.ndarray) -> np.ndarray:
+def whiten_values(values: np.ndarray, key: np.ndarray | None = None) -> np.ndarray:
     """(x - mean) / sqrt(variance + 1e-8) with the unbiased variance, [U]; equal values, and a
     single one, become exactly 0.
+
+    Mean and variance are over the units of equal key (int >= 0, [U]); None: over all.
     """
+    if key is not None:
+        centered = center(values, key)
+        count, squares = np.bincount(key), np.bincount(key, centered**2)
+        return centered / np.sqrt((squares / np.maximum(count - 1, 1))[key] + 1e-8)
     centered = center(values, np.zeros(len(values), np.int64))
     return centered / np.sqrt((centered**2).sum() / max(len(values) - 1, 1) + 1e-8)

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentrl_jax.algorithms.advantages.grouping import (
     center,
+    environment_of_token,
     factorize,
     group_mean,
     whiten_values,
@@ -21,6 +22,18 @@ from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 def whiten(inputs: TokenIndex, advantage: np.ndarray) -> np.ndarray:
     """Mean 0 and variance 1 over the tokens; 0 where all are equal."""
     return whiten_values(advantage)
+
+
+@dataclass
+class WhitenBy:
+    """Mean 0 and variance 1 over the tokens that share a key: a statistic for each environment of a
+    mixture, so that none scales the advantages of another.
+    """
+
+    key: Callable[[CreditInputs], np.ndarray] = environment_of_token  # int [N]
+
+    def __call__(self, inputs: CreditInputs, advantage: np.ndarray) -> np.ndarray:
+        return whiten_values(advantage, self.key(inputs))
 
 
 def subtract_distinct_mean(values: np.ndarray, key: np.ndarray, digits: int = 9) -> np.ndarray:

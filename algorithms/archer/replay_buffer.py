@@ -60,7 +60,8 @@ def transitions_of(trajectory: Trajectory, agent: Agent, gamma: float) -> list[T
     if not turns or turns[-1].terminated:
         states.append(EMPTY_TEXT)
     else:
-        messages = list(agent.context.view(trajectory.opening, turns))
+        context = agent.for_task(trajectory.task).context
+        messages = list(context.view(trajectory.opening, turns))
         states.append(decode_ids(agent.renderer.render(messages).ids, agent))
     rewards = np.array([turn.reward for turn in turns])
     to_go = reward_to_go(rewards, np.zeros(len(turns), np.int64), gamma)

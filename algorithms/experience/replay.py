@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.experience.trajectory_scores import (
     TrajectoryScore,
@@ -242,7 +243,7 @@ class SolvedSteps(_FifoBuffer):
             trajectory
             for group in groups
             for trajectory in group.trajectories
-            if trajectory.success
+            if succeeded(trajectory)
         ]
         for trajectory in solved:
             for turn in filter(self.accept_turn, trajectory.turns):

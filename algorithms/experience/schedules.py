@@ -118,6 +118,10 @@ class EPOPhaseWeight:
 
     epochs: int = 150
 
+    def __post_init__(self) -> None:
+        if self.epochs < 2:
+            raise UserError(f"a phase of two halves has at least 2 epochs, not {self.epochs}")
+
     def __call__(self, step: int) -> float:
         half = self.epochs // 2
         if step <= half:

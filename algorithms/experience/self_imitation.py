@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.algorithms.advantages.info_fields import count_tool_calls
+from agentrl_jax.algorithms.advantages.info_fields import called_tools
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.experience.trajectory_scores import (
     TrajectoryScore,
@@ -88,7 +88,7 @@ class PositiveReplay(Stateful):
             self._group_means.append(float(scores.mean()))
             for trajectory, score in zip(nonempty_trajectories(group), scores):
                 if score > scores.mean() and (
-                    not self.require_tool_call or any(map(count_tool_calls, trajectory.turns))
+                    not self.require_tool_call or any(map(called_tools, trajectory.turns))
                 ):
                     self._buffer.append((self._additions, trajectory))
         fresh = [item for item in self._buffer if self._additions - item[0] < self.max_age]

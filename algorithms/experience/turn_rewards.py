@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentrl_jax.algorithms.advantages.info_fields import (
     add_reward_part,
-    count_tool_calls,
+    called_tools,
     info_field,
     succeeded,
 )
@@ -63,7 +63,7 @@ class ToolUseReward:
         def rewarded(trajectory: Trajectory) -> Trajectory:
             turns, remaining = [], self.max_total
             for turn in trajectory.turns:
-                part = min(self.amount, remaining) if count_tool_calls(turn) else 0.0
+                part = min(self.amount, remaining) if called_tools(turn) else 0.0
                 remaining -= part
                 turns.append(add_reward_part(turn, "tools", scale * part) if part > 0 else turn)
             return trajectory.replace(turns=tuple(turns))
@@ -82,7 +82,7 @@ class ToolVarietyReward:
 
     def __call__(self, group: Group, step: int) -> Group:
         def rewarded(trajectory: Trajectory) -> Trajectory:
-            called = {call.name for turn in trajectory.turns for call in turn.action.tool_calls}
+            called = {name for turn in trajectory.turns for name in called_tools(turn)}
             if succeeded(trajectory) and called >= set(self.tools):
                 return add_to_last_turn(trajectory, "variety", self.amount)
             return trajectory

@@ -105,7 +105,7 @@ def vla_rl(head: CriticHeadConfig, warmup: int = 5, **settings: Any) -> PolicyGr
     gamma .99, lambda .95, clip .2, value clip .2, one epoch, 5 updates of the critic alone
     (released code); learning rates 5e-6 for the policy and 5e-5 for the critic. There critic and
     policy share a trunk; here the critic has its own, initialized with the policy's weights. Its
-    curriculum is `Rollouts(distinct_tasks=..., task_sampler=SuccessRateSampler(...))`.
+    curriculum is `Rollouts(task_source=TaskSet(..., SuccessRateSampler(...)))`.
     """
     critic = CriticConfig(
         head, AdamWConfig(5e-5), clip=0.2, aggregation=first_token_mean, warmup_steps=warmup

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.experience.replay import SolvedSteps
 from agentrl_jax.algorithms.experience.schedules import RaiseOnPlateau
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
@@ -154,7 +155,8 @@ class ExpertIteration(Algorithm):
     ) -> dict[str, float]:
         """The outcomes of this step's searches."""
         solved = [
-            any(t.success and not is_lemma(t) for t in group.trajectories) for group in experience
+            any(succeeded(t) and not is_lemma(t) for t in group.trajectories)
+            for group in experience
         ]
         expansions_of = [
             t.turns[-1].info.get("search", {}).get("expansions")
@@ -228,5 +230,5 @@ def _proofs_of_task(group: Group) -> list[Trajectory]:
     return [
         trajectory
         for trajectory in group.trajectories
-        if trajectory.success and not is_lemma(trajectory)
+        if succeeded(trajectory) and not is_lemma(trajectory)
     ]

@@ -86,7 +86,7 @@ def arpo_gui(
 
     Released values: clip .2 and .3, dual clip 3, no KL, learning rate 1e-6, 8 successes per task;
     ratios start at 1 since the batch is rescored. An episode with a malformed action loses .5.
-    Tasks must recur: `Rollouts(distinct_tasks=...)`. Without replay it is GRPO.
+    Tasks must recur: `Rollouts(task_source=TaskSet(...))`. Without replay it is GRPO.
     """
     return replace(
         PolicyGradientConfig(

@@ -12,14 +12,13 @@ from agentrl_jax.algorithms.advantages.gae import GAE
 from agentrl_jax.algorithms.advantages.group import KLPenaltyReward
 from agentrl_jax.algorithms.advantages.token_masks import MaskFaulty
 from agentrl_jax.algorithms.methods import actor_critic
-from agentrl_jax.algorithms.methods.ui_tars2 import is_success, maximum_likelihood
+from agentrl_jax.algorithms.methods.ui_tars2 import has_failed, maximum_likelihood
 from agentrl_jax.algorithms.offline.ilql import TokenValueTrainerConfig
 from agentrl_jax.algorithms.offline.token_value_targets import ExpectileTarget, MonteCarloTarget
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.auxiliary import Imitation
 from agentrl_jax.algorithms.policy_gradient.critic import CriticHeadConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.trajectories import Trajectory
 
 
 def ilql(
@@ -65,19 +64,12 @@ def monte_carlo(
     )
 
 
-def is_not_success(trajectory: Trajectory) -> bool:
-    """Not known to have succeeded."""
-    return not is_success(trajectory)
-
-
 def online_filtered_cloning(**settings: Any) -> PolicyGradientConfig:
     """Imitation of the successful rollouts of each round: the mean of -log p over their tokens (128
     rollouts per round, one epoch).
     """
     return replace(
-        maximum_likelihood(
-            mask=MaskFaulty((is_not_success,)), optimizer=AdamWConfig(1e-4, b2=0.95)
-        ),
+        maximum_likelihood(mask=MaskFaulty((has_failed,)), optimizer=AdamWConfig(1e-4, b2=0.95)),
         **settings,
     )
 

@@ -134,10 +134,10 @@ def epo(
 
     Released: coefficient .001, band weight 1, KL .01, penalty .1 for an illegal action; code
     defaults low .8, high 1.2, height .1, scripts low 0, high 2, height .05 (SciWorld) or .1
-    (ALFWorld); the band applies in the second half of an episode, weighted by the phase of 150
-    epochs. As released the band's penalty has no gradient; by default it has one here
-    (`EntropyBand(constant_penalty=True)` is the released one). With `smoothing` 0 it is the base
-    with an entropy bonus.
+    (ALFWorld); the band applies in the second half of an episode (`second_half_of` its most turns;
+    everywhere by default), weighted by the phase of 150 epochs. As released the band's penalty has
+    no gradient; by default it has one here (`EntropyBand(constant_penalty=True)` is the released
+    one). With `smoothing` 0 it is the base with an entropy bonus.
     """
     entropy_band = band or EntropyBand(phase_weight=EPOPhaseWeight())
     return replace(

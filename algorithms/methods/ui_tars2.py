@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.experience.replay import FilteredBuffer
 from agentrl_jax.algorithms.losses.policy import REINFORCE
@@ -45,14 +46,9 @@ def maximum_likelihood(**settings: Any) -> PolicyGradientConfig:
     )
 
 
-def is_success(trajectory: Trajectory) -> bool:
-    """Known to have succeeded; the environment is the verifier."""
-    return trajectory.success is True
-
-
-def is_failure(trajectory: Trajectory) -> bool:
-    """Known to have failed."""
-    return trajectory.succeeded is False
+def has_failed(trajectory: Trajectory) -> bool:
+    """Not solved, or cut; the environment is the verifier."""
+    return not succeeded(trajectory)
 
 
 def as_pretraining_text(trajectory: Trajectory) -> Trajectory:
@@ -93,8 +89,8 @@ class FlywheelConfig:
     fine_tuning: PolicyGradientConfig = field(default_factory=maximum_likelihood)
     batch: int = 64  # episodes per update, of all processes
     # a predicate on a generative outcome model may replace the environment's outcome
-    failure_buffer: FilteredBuffer = field(default_factory=lambda: FilteredBuffer(4096, is_failure))
-    success_buffer: FilteredBuffer = field(default_factory=lambda: FilteredBuffer(4096, is_success))
+    failure_buffer: FilteredBuffer = field(default_factory=lambda: FilteredBuffer(4096, has_failed))
+    success_buffer: FilteredBuffer = field(default_factory=lambda: FilteredBuffer(4096, succeeded))
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> "Flywheel":
         return Flywheel(self, policy, mesh, steps)

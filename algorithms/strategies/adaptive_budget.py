@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.experience.schedules import RolloutCount
 from agentrl_jax.algorithms.strategies.wrapper import StrategyWrapper, with_group_size
 from agentrl_jax.errors import UserError
@@ -22,8 +23,8 @@ class AdaptiveBudget(StrategyWrapper, RolloutPiece):
     p is the fraction of the task's last `history_length` episodes that succeeded, 0 for a new task.
     With `turn_slack` no episode of a task has more turns than turn_slack x the longest success
     among them, once there is one (nor more than the agent's own limit). `history_length` and
-    `turn_slack` are not published. Tasks must recur: `Rollouts(distinct_tasks=...)`. A constant
-    count and no slack change nothing.
+    `turn_slack` are not published. Tasks must recur: `Rollouts(task_source=TaskSet(...))`. A
+    constant count and no slack change nothing.
     """
 
     rollout_count: Callable[[float], int] = field(default_factory=RolloutCount)
@@ -55,7 +56,7 @@ class AdaptiveBudget(StrategyWrapper, RolloutPiece):
 
     def summarize(self, groups: Sequence[Group]) -> Any:
         return [
-            [group.task, [[bool(t.success), len(t.turns)] for t in group.trajectories]]
+            [group.task, [[succeeded(t), len(t.turns)] for t in group.trajectories]]
             for group in groups
         ]
 

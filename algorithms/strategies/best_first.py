@@ -36,6 +36,13 @@ class SearchNode:
     # The actions that were sampled here, with their log-probs.
     tried_actions: Mapping[str, float] = field(default_factory=dict)
 
+    def action_budget(self, agent: Agent) -> int:
+        """The most tokens of an action here, as in an episode; below 1 where a limit ends it."""
+        turns, tokens = len(self.turns), sum(len(turn.calls[-1].action) for turn in self.turns)
+        if agent.limits.stop_reason(turns, tokens, turns):
+            return 0
+        return agent.limits.call_budget(agent.sampling.budget, tokens, len(self.prompt))
+
     def score(self, length_power: float) -> float:
         """logp / length^power: with power 0 the sum of log-probs, with 1 their mean over actions.
 
@@ -68,9 +75,10 @@ class BestFirstSearch:
     environment's texts are; with the whole history no two states are. A state is reached by
     replaying its path in a fresh environment, so any deterministic environment will do.
 
-    A state is expanded once. With `reopen_states` it stays open, scored by the probability of an
-    action that was not tried there: then a confident policy's search does not run out of states
-    (ours; the paper does not mention it).
+    The agent's limits cut a path as they cut an episode. A state is expanded once. With
+    `reopen_states` it stays open, scored by the probability of an action that was not tried there:
+    then a confident policy's search does not run out of states (ours; the paper does not mention
+    it).
 
     An action whose environment fails is dropped; the whole search has an episode's timeout. With a
     `proof_cache`, tasks of the same opening share one search: only for environments whose opening
@@ -89,9 +97,7 @@ class BestFirstSearch:
             raise UserError("a search needs max_expansions and width >= 1 and length_power >= 0")
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
-        agent = runtime.agents[self.agent]
-        if agent.limits.tokens or agent.limits.context:
-            raise UserError("a search has no limits but turns: leave tokens and context at 0")
+        agent = runtime.agents[self.agent].for_task(task.name)
         if agent.context.writes_notes:
             raise UserError(
                 "a search samples actions only: leave out the context "
@@ -152,7 +158,7 @@ class _Search:
 
     @property
     def agent(self) -> Agent:
-        return self.runtime.agents[self.config.agent]
+        return self.runtime.agents[self.config.agent].for_task(self.task.name)
 
     async def run(self) -> Trajectory | None:
         """The accepted path, or a trajectory without turns; None where the engine timed out."""
@@ -182,9 +188,10 @@ class _Search:
 
     async def _find_proof_turns(self) -> tuple[Turn, ...]:
         config, counter = self.config, itertools.count()  # the older of equally likely states first
-        power, max_turns = config.length_power, self.agent.limits.turns
-        root = SearchNode((), prompt_for_turns(self.agent, self.opening, ()), 0.0)
-        known_states, heap = {root.prompt.tobytes()}, [(0.0, next(counter), root)]
+        power, agent = config.length_power, self.agent
+        root = SearchNode((), prompt_for_turns(agent, self.opening, ()), 0.0)
+        known_states = {root.prompt.tobytes()}
+        heap = [(0.0, next(counter), root)] if root.action_budget(agent) > 0 else []
         while heap and self.counts.expansions < config.max_expansions:
             _, _, node = heapq.heappop(heap)
             node, children, proofs = await self._expand(node)
@@ -196,7 +203,7 @@ class _Search:
                 state = child.prompt.tobytes()
                 if state in known_states:
                     self.counts.duplicates += 1
-                elif not max_turns or len(child.turns) < max_turns:
+                elif child.action_budget(agent) > 0:
                     known_states.add(state)
                     heapq.heappush(heap, (-child.score(power), next(counter), child))
         return ()
@@ -225,6 +232,11 @@ class _Search:
                 Turn((call,), action, observation, reward, rewards, terminated, truncated, info),
             )
             logp = node.logp + logps[text]
+            if terminated and info.get("success") is None:
+                raise UserError(
+                    f"{self.task.name} does not say whether it was solved: search in an "
+                    "environment that does"
+                )
             if info.get("success"):
                 proofs.append(SearchNode(turns, node.prompt, logp))
             elif terminated or truncated or info.get("legal") is False:
@@ -237,15 +249,17 @@ class _Search:
 
     async def _sample_actions(self, node: SearchNode) -> dict[str, tuple[Call, Message]]:
         """`width` samples of the policy in a state: the new ones among them, by their texts."""
-        counts = self.counts
-        ((*calls,),) = await self.runtime.sample(
-            self.config.agent, [node.prompt], self.config.width, (*self.key, counts.expansions)
+        counts, name, agent = self.counts, self.config.agent, self.agent
+        sampling = replace(agent.sampling, budget=node.action_budget(agent))
+        runtime = self.runtime.with_agents({name: replace(agent, sampling=sampling)})
+        ((*calls,),) = await runtime.sample(
+            name, [node.prompt], self.config.width, (*self.key, counts.expansions)
         )
         counts.expansions += 1
         counts.sampled += len(calls)
         actions: dict[str, tuple[Call, Message]] = {}
         for call in calls:
-            action = self.agent.renderer.parse(call.action)
+            action = agent.renderer.parse(call.action)
             if not len(call.action):
                 counts.failed += 1
             elif action.text in node.tried_actions or action.text in actions:

@@ -26,7 +26,7 @@ class EpisodeDriver:
         self, agent: str, opening: Sequence[Message], agent_index: int = 0
     ) -> AgentSession:
         """A session of a named agent, closed with the driver."""
-        player = self._runtime.agents[agent]
+        player = self._runtime.agents[agent].for_task(self.env.task.name)
         session = AgentSession(
             player,
             self._runtime.engines[player.engine],

@@ -22,7 +22,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.messages import assistant
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.renderer import Renderer
+from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import WaitTracker
 from agentrl_jax.rollout.episode import play_episode
 from agentrl_jax.rollout.runtime import Runtime
@@ -39,7 +39,7 @@ class RankedActions(RolloutPiece):
     The score is the sum of `score` over the action's tokens; the environment names the actions
     (`Environment.actions`). At temperature T an action is drawn by softmax(scores / T); at 0 it is
     the best, of equals the first named. A call's source is "ranked", its log-probs are those of
-    this choice.
+    this choice. An episode ends where a limit leaves no room for the chosen action: it is not cut.
     """
 
     score: TokenScoreBuilder = log_likelihood
@@ -98,12 +98,23 @@ class RankedActions(RolloutPiece):
 
         async def run_sample(sample: int) -> Trajectory | None:
             async def play(env: EnvHandle, track_wait: WaitTracker) -> Trajectory:
-                engine = _RankingEngine(ranker, env, agent.renderer)
+                engine = _RankingEngine(ranker, env, agent)
                 return await play_episode(env, agent, engine, (*key, sample), sample, track_wait)
 
             return await runtime.run_in_slot(task, agent, sample, play)
 
         return await gather_group(task, [run_sample(sample) for sample in range(self.group_size)])
+
+
+def without_action(call: Call) -> Call:
+    """The call without any token: no action fits into what the agent's limits leave."""
+    return dataclasses.replace(
+        call,
+        action=call.action[:0],
+        sampler_logp=call.sampler_logp[:0],
+        version=call.version[:0],
+        finish_reason="budget",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +123,7 @@ class _RankingEngine:
 
     ranker: ActionRanker
     env: EnvHandle
-    renderer: Renderer
+    agent: Agent
     num_slots: int = 1
 
     def submit(
@@ -136,15 +147,16 @@ class _RankingEngine:
                 f"{self.env.task.name} names no actions to rank: let its environment define "
                 "actions, or leave ranking off"
             )
-        actions = [self.renderer.action_ids(assistant(text)) for text in texts]
-        if (longest := max(map(len, actions))) > sampling.budget:
+        actions = [self.agent.renderer.action_ids(assistant(text)) for text in texts]
+        if (longest := max(map(len, actions))) > (budget := self.agent.sampling.budget):
             raise UserError(
                 f"an action of {self.env.task.name} has {longest} tokens, an agent's budget is "
-                f"{sampling.budget}: raise it"
+                f"{budget}: raise it"
             )
-        return await asyncio.wrap_future(
+        call = await asyncio.wrap_future(
             self.ranker.submit(RankingRequest(ids, actions, sampling, key, parent))
         )
+        return call if len(call.action) <= sampling.budget else without_action(call)
 
     def release(self, call: Call) -> None: ...
 

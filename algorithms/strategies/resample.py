@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.strategies.wrapper import StrategyWrapper
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
@@ -15,7 +16,7 @@ from agentrl_jax.workers.pool import Task
 
 def any_success(group: Group) -> bool:
     """Whether an episode of the group succeeded."""
-    return any(trajectory.success for trajectory in group.trajectories)
+    return any(map(succeeded, group.trajectories))
 
 
 @dataclass

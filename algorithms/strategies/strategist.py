@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentrl_jax.algorithms.advantages.info_fields import succeeded
 from agentrl_jax.algorithms.strategies.episode_driver import EpisodeDriver, collect_driven_group
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
@@ -100,7 +101,7 @@ class StrategistRollouts:
         return self._mark_critical_turns(driver.trajectory(strategist, success))
 
     def _mark_critical_turns(self, trajectory: Trajectory) -> Trajectory:
-        if self.critical_turn_judge is None or not trajectory.success:
+        if self.critical_turn_judge is None or not succeeded(trajectory):
             return trajectory
         marks = zip(trajectory.turns, self.critical_turn_judge(trajectory), strict=True)
         turns = (

@@ -69,7 +69,7 @@ def sample_pairs(
 def main(run_dir: Path) -> None:
     with Run(config_json.load_config(run_dir), run_dir, quiet=True) as run:
         algorithm, state = restore_algorithm(run)
-        trajectories = run.evaluation_trajectories(run.experiment.phases["rl"].label)
+        trajectories = run.evaluations.all_trajectories(run.experiment.phases["rl"].label)
         turns = [turn for t in trajectories for turn in transitions_of(t, run.agent, 1.0)]
         states, old, new = sample_pairs(turns, np.random.default_rng(0))
         won = [turn for turn in turns if turn.terminated and turn.reward == 0]

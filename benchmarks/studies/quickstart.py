@@ -3,7 +3,8 @@
     python benchmarks/studies/quickstart.py [--config=...] [--seeds=0,1,2] [--print_only]
 
 A cell is one seed; its summary.json is cached as benchmarks/results/<name>/seed_<n>.json. An
-interrupted cell resumes from its checkpoint. Seeds without a result are shown as missing.
+interrupted cell resumes from its checkpoint. Seeds without a result are shown as missing, and
+results of another config are refused.
 """
 
 import json
@@ -16,7 +17,10 @@ from typing import Any
 from absl import flags
 from ml_collections import config_flags
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch import cli
+from agentrl_jax.launch.sweeps.cached_cells import CONFIG_DIGEST, earlier_configs_note
+from agentrl_jax.storage import config_json
 
 BENCHMARKS_DIR = Path(__file__).parents[1]
 config_flags.DEFINE_config_file("config", "configs/wordle_grpo.py", "Which experiment.")
@@ -30,10 +34,11 @@ def measure() -> None:
     config = flags.FLAGS.config
     results = BENCHMARKS_DIR / "results" / config.name
     for seed in flags.FLAGS.seeds:
-        cached = results / f"seed_{seed}.json"
+        cached, config.seed = results / f"seed_{seed}.json", int(seed)
+        if cached.exists():
+            check_config(cached, config)
         if cached.exists() or flags.FLAGS.print_only:
             continue
-        config.seed = int(seed)
         run_dir = Path("runs") / f"{config.name}-seed{seed}"
         began = time.monotonic()
         loop.train(config, run_dir)
@@ -43,6 +48,15 @@ def measure() -> None:
         cached.write_text(json.dumps(summary, indent=1) + "\n")
         shutil.copy(run_dir / "curves.png", results / f"seed_{seed}.png")
     print_table(results, flags.FLAGS.seeds)
+
+
+def check_config(cached: Path, config: Any) -> None:
+    """Raises UserError where the results are of another config."""
+    digest = json.loads(cached.read_text())[CONFIG_DIGEST]
+    if digest not in (None, config_json.digest(config)):
+        raise UserError(
+            f"{cached} was measured before its config changed: delete it to run it again"
+        )
 
 
 def print_table(results: Path, seeds: list[str]) -> None:
@@ -64,6 +78,7 @@ def print_table(results: Path, seeds: list[str]) -> None:
             if seed in summaries
             else f"| {seed} |" + " missing |" * (len(names) + 2)
         )
+    print(f"\n{earlier_configs_note({f'seed {seed}': [x] for seed, x in summaries.items()})}")
 
 
 def table_row(seed: str, summary: dict[str, Any]) -> str:

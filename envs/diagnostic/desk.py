@@ -41,8 +41,8 @@ class Desk(SampledTaskEnvironment):
     sum is right when it is submitted, else 0), `format` (`format_reward` for each turn in one of
     these forms) and `tool` (`tool_reward` for each read and write). By default, reading until the
     horizon returns 2.4 and the shortest solution 1.7: without a gate on the outcome it is better
-    not to submit before the last turns. `info` holds `legal`, `formatted`, `tool_calls`, `stopped`
-    (submitted) and `answer` (what was submitted, or None).
+    not to submit before the last turns. `info` holds `legal`, `formatted`, `tools` (called),
+    `stopped` (submitted) and `answer` (what was submitted, or None).
 
     Scripted policies: `random`, `expert` (the shortest solution), `mixture` (the expert with
     probability 0.8) and `farmer` (reads in every turn).
@@ -108,7 +108,8 @@ class Desk(SampledTaskEnvironment):
     def _respond(self, text: str) -> StepResult:
         action = self._action_pattern.fullmatch(text)
         page, number = action.groups() if action else (None, None)
-        submitted, tool = text == "submit", page is not None or number is not None
+        submitted = text == "submit"
+        tools = [] if action is None or submitted else [text.split()[0]]
         answer = "?"
         if page is not None:
             self.pages_read |= {int(page)}
@@ -119,12 +120,12 @@ class Desk(SampledTaskEnvironment):
         rewards = {
             "outcome": float(success or False),
             "format": self.format_reward * bool(action),
-            "tool": self.tool_reward * tool,
+            "tool": self.tool_reward * len(tools),
         }
         info = {
             "legal": action is not None,
             "formatted": action is not None,
-            "tool_calls": int(tool),
+            "tools": tools,
             "stopped": submitted,
             "answer": str(self.draft) if submitted and self.draft is not None else None,
         }

@@ -20,6 +20,8 @@ from agentrl_jax.envs.options import checked_bool, checked_int
 from agentrl_jax.envs.sampled_task import SampledTaskEnvironment, StepResult
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 
+TOOLS = ("take", "open")  # the actions that change something other than the agent's place
+
 
 def _random_action(env: "KeyDoor", rng: np.random.Generator) -> str:
     """A uniform legal action."""
@@ -51,9 +53,9 @@ class KeyDoor(SampledTaskEnvironment):
     below and left of it: "key 03 door 22 exit 14 wall 01\\n12 #.k.". Each action (up, right, down,
     left, take, open) is answered by the last of these lines, which ends in " key" once the key is
     taken. An illegal action is answered by the same line after "no ", and costs a turn. The exit
-    ends the episode with reward 1; all other turns earn 0. `info` holds `legal`, `anchor` (layout
-    and state), `distance` (actions to the exit) and `stopped` (the agent reached the exit, or wrote
-    "stop").
+    ends the episode with reward 1; all other turns earn 0. `info` holds `legal`, `void` (none of
+    these actions), `tools` (`take` and `open`, where legal), `anchor` (layout and state),
+    `distance` (actions to the exit) and `stopped` (the agent reached the exit, or wrote "stop").
 
     Scripted policies: `random` (uniform over legal actions), `expert` (a shortest path), `weak` and
     `mixture` (the expert with probability 0.4 and 0.8).
@@ -147,7 +149,14 @@ class KeyDoor(SampledTaskEnvironment):
             rewards["shaped"] = (before - self.distance) / exit_distances(self.layout)[
                 GridState(self.layout.start)
             ]
-        info = {"legal": legal, "anchor": anchor, "distance": self.distance, "stopped": ended}
+        info = {
+            "legal": legal,
+            "void": text not in self.action_names,
+            "tools": [text] if following and text in TOOLS else [],
+            "anchor": anchor,
+            "distance": self.distance,
+            "stopped": ended,
+        }
         return StepResult(
             ("" if legal else "no ") + observation_text(self.layout, self.state),
             rewards,

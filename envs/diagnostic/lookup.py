@@ -1,7 +1,7 @@
 """`Lookup`: multi-hop questions about people (IGPO, arXiv 2510.14967; ARPO, arXiv 2507.19849)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from agentrl_jax.envs.scripted_mixture import MixturePolicy
 
 PERSON_NAMES = ("ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal", "ian", "jon", "kim", "leo")
 RELATIONS = ("boss", "pal", "aunt")
-FIND_PATTERN = re.compile(r"find ([a-z]{1,9})")
+FIND = "find"
 ANSWER_PATTERN = re.compile(r"answer((?: [a-z]{1,9}){1,12})")
 
 
@@ -26,21 +26,25 @@ def f1_score(answer: str, gold: str) -> float:
 
 def _random_action(env: "Lookup", rng: np.random.Generator) -> str:
     """Looks up or answers a uniform name."""
-    return f"{('find', 'answer')[rng.integers(2)]} {env.names[rng.integers(len(env.names))]}"
+    verbs = (*env.tools, "answer")
+    return f"{verbs[rng.integers(len(verbs))]} {env.names[rng.integers(len(env.names))]}"
 
 
 def _guessing_action(env: "Lookup", rng: np.random.Generator) -> str:
     """With probability 1/2 the expert's action, else answers a uniform name not looked up yet."""
     if rng.random() < 0.5:
         return _expert_action(env, rng)
-    unread = [name for name in env.names if name not in env.looked_up_names]
+    read = {name for name, _ in env.read_facts}
+    unread = [name for name in env.names if name not in read]
     return f"answer {(unread or env.names)[rng.integers(len(unread or env.names))]}"
 
 
 def _expert_action(env: "Lookup", rng: np.random.Generator) -> str:
     """Looks up the names of the path in turn, then answers."""
-    unread = [name for name in env.answer_path[:-1] if name not in env.looked_up_names]
-    return f"find {unread[0]}" if unread else f"answer {env.gold}"
+    for name, relation in zip(env.answer_path, env.question_relations):
+        if (name, relation) not in env.read_facts:
+            return f"{relation if env.separate_tools else FIND} {name}"
+    return f"answer {env.gold}"
 
 
 class Lookup(SampledTaskEnvironment):
@@ -50,8 +54,8 @@ class Lookup(SampledTaskEnvironment):
     other entries too, shuffled and separated by ";"), an unknown name by "nobody"; "answer bob"
     ends the episode; any other text is answered by "?". An answer earns its F1 against the right
     one over sets of words. Each relation is one cycle through all `people`, so that every entry
-    rules out answers before the last one decides. `info` holds `legal`, `formatted`, `tool_calls`,
-    `stopped` (answered), `answer` (the words, or None) and `gold`.
+    rules out answers before the last one decides. `info` holds `legal`, `formatted`, `tools`
+    (called), `stopped` (answered), `answer` (the words, or None) and `gold`.
 
     Scripted policies: `random`, `expert`, `mixture` (the expert with probability 0.8) and `guesser`
     (the expert with probability 0.5, else a uniform answer).
@@ -61,6 +65,8 @@ class Lookup(SampledTaskEnvironment):
         people: names in the table.
         relations: how many relations there are, 1 to 3.
         ambiguous: other entries that a look-up returns.
+        separate_tools: each relation has a tool of its own, in place of "find": "boss ann" is
+            answered by "ann boss bob".
         exact: whether the reward is 1 for exactly the right answer and else 0.
         horizon: turns before truncation.
     """
@@ -80,6 +86,7 @@ class Lookup(SampledTaskEnvironment):
         people: int = 6,
         relations: int = 2,
         ambiguous: int = 0,
+        separate_tools: bool = False,
         exact: bool = False,
         horizon: int = 8,
         render_mode: str | None = None,
@@ -89,11 +96,14 @@ class Lookup(SampledTaskEnvironment):
         self.relations = RELATIONS[: checked_int("relations", relations, 1, len(RELATIONS))]
         self.hops, self.exact = checked_int("hops", hops, 1, 3), checked_bool("exact", exact)
         self.ambiguous = checked_int("ambiguous", ambiguous, 0, people - 1)
+        self.separate_tools = checked_bool("separate_tools", separate_tools)
+        self.tools = self.relations if separate_tools else (FIND,)
+        self._call_pattern = re.compile(rf"({'|'.join(self.tools)}) ([a-z]{{1,9}})")
         self.horizon = checked_int("horizon", horizon, 1, 1000)
         self.rules = (
-            f"Find out who is asked for, in at most {horizon} turns. find ann shows whom ann is "
-            "tied to; answer bob ends the game.\n"
-            f"The people are {', '.join(self.names)}."
+            f"Find out who is asked for, in at most {horizon} turns. {self.tools[-1]} ann shows "
+            f"whom ann is tied to{'' if separate_tools else ' in every way'}; answer bob ends the "
+            f"game.\nThe tools are {', '.join(self.tools)}, the people {', '.join(self.names)}."
         )
         self.relation_table: Mapping[str, Mapping[str, str]] = {}  # name -> relation -> name
         self.question_relations: tuple[str, ...] = ()  # in the order in which to follow them
@@ -101,7 +111,7 @@ class Lookup(SampledTaskEnvironment):
         self.answer_path: tuple[str, ...] = ("", "")
         # The names whose entries a look-up returns, by the index of the name looked up.
         self.lookup_results: tuple[tuple[str, ...], ...] = ()
-        self.looked_up_names: frozenset[str] = frozenset()
+        self.read_facts: frozenset[tuple[str, str]] = frozenset()  # (name, relation)
 
     @property
     def gold(self) -> str:
@@ -143,28 +153,33 @@ class Lookup(SampledTaskEnvironment):
         return tuple(returned[i] for i in self.np_random.permutation(len(returned)))
 
     def _reset_state(self) -> None:
-        self.looked_up_names = frozenset()
+        self.read_facts = frozenset()
 
     def _opening_text(self) -> str:
         return " of ".join((*reversed(self.question_relations), self.answer_path[0])) + "?"
 
-    def _entry_text(self, name: str) -> str:
-        return " ".join(
-            (
-                name,
-                *(f"{relation} {other}" for relation, other in self.relation_table[name].items()),
-            )
-        )
+    def _entry_text(self, name: str, relations: Sequence[str]) -> str:
+        facts = (f"{relation} {self.relation_table[name][relation]}" for relation in relations)
+        return " ".join((name, *facts))
+
+    def _call_tool(self, tool: str, name: str) -> str:
+        """The entries that a tool returns for a name."""
+        if name not in self.names:
+            return "nobody"
+        relations = self.relations if tool == FIND else (tool,)
+        returned = self.lookup_results[self.names.index(name)]
+        self.read_facts |= {(other, relation) for other in returned for relation in relations}
+        return "; ".join(self._entry_text(other, relations) for other in returned)
 
     def _respond(self, text: str) -> StepResult:
-        find_match, answer_match = FIND_PATTERN.fullmatch(text), ANSWER_PATTERN.fullmatch(text)
-        formatted = find_match is not None or answer_match is not None
-        words = answer_match[1].strip() if answer_match else None
+        call, answer = self._call_pattern.fullmatch(text), ANSWER_PATTERN.fullmatch(text)
+        formatted = call is not None or answer is not None
+        words = answer[1].strip() if answer else None
         info = {
             "legal": formatted,
             "formatted": formatted,
-            "tool_calls": int(find_match is not None),
-            "stopped": answer_match is not None,
+            "tools": [call[1]] if call else [],
+            "stopped": answer is not None,
         }
         info |= {"answer": words, "gold": self.gold}
         if words is not None:
@@ -175,12 +190,5 @@ class Lookup(SampledTaskEnvironment):
                 info,
                 correct,
             )
-        entries = "?"
-        if find_match:
-            entries = "nobody"
-            if find_match[1] in self.names:
-                self.looked_up_names |= {*self.lookup_results[self.names.index(find_match[1])]}
-                entries = "; ".join(
-                    map(self._entry_text, self.lookup_results[self.names.index(find_match[1])])
-                )
+        entries = self._call_tool(call[1], call[2]) if call else "?"
         return StepResult(entries, {"outcome": 0.0}, info)

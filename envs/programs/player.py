@@ -13,39 +13,50 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax.environment import make
 from agentrl_jax.messages import Message
 
 CONCURRENT_EPISODES = 32
+LIMIT_CODES = ("episode_limit", "context_length_exceeded")  # errors of a run that cuts episodes
 
 
 async def play_episode(
     client: AsyncOpenAI, http_client: httpx2.AsyncClient, task: Mapping[str, Any]
 ) -> None:
-    """Play one episode and post the reward of every turn."""
+    """Play one episode and post the reward of every turn; an episode that the run cuts ends."""
+    headers = {"Authorization": f"Bearer {client.api_key}"}
+
+    async def post_reward(body: dict[str, Any]) -> None:
+        response = await http_client.post(f"{task['url']}/reward", json=body, headers=headers)
+        response.raise_for_status()
+
     env = make(task["environment"], task["options"])
     opening, _ = env.reset(seed=task["seed"])
     messages: list[Any] = [message.to_dict() for message in opening]
     done = False
     while not done:
-        reply = await client.chat.completions.create(model="player", messages=messages)
+        try:
+            reply = await client.chat.completions.create(model="player", messages=messages)
+        except BadRequestError as error:
+            if error.code not in LIMIT_CODES:
+                raise
+            await post_reward({"reward": 0.0, "final": True})
+            return
         text = reply.choices[0].message.content or ""
         observation, reward, terminated, truncated, info = env.step(Message("assistant", text))
         done = terminated or truncated
-        reward_post = {
-            "rewards": info.get("rewards", {"task": reward}),
-            "call": reply.id,
-            "success": info.get("success"),
-            "truncated": truncated,
-            "final": done,
-        }
-        headers = {"Authorization": f"Bearer {client.api_key}"}
-        (
-            await http_client.post(f"{task['url']}/reward", json=reward_post, headers=headers)
-        ).raise_for_status()
+        await post_reward(
+            {
+                "rewards": info.get("rewards", {"task": reward}),
+                "call": reply.id,
+                "success": info.get("success"),
+                "truncated": truncated,
+                "final": done,
+            }
+        )
         messages += [
             {"role": "assistant", "content": text},
             *(message.to_dict() for message in observation),

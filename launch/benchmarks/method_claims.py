@@ -9,7 +9,7 @@ from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.cached_bench import CachedBench
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
-from agentrl_jax.launch.benchmarks.claims.table import learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.launch.sweeps.table import MISSING
 
@@ -55,10 +55,10 @@ class Methods(CachedBench):
         return methods_table(self.comparisons, Path(self.folder))
 
     def _write_tables(self) -> None:
-        doc_tables.replace_section(Path(self.page), "methods", self._markdown())
-        doc_tables.replace_section(
-            Path(self.page), "learning", learning_table(self.comparisons, Path(self.folder))
-        )
+        tables = {"methods": methods_table, "configs": configs_note, "learning": learning_table}
+        for section, table in tables.items():
+            text = table(self.comparisons, Path(self.folder))
+            doc_tables.replace_section(Path(self.page), section, text)
 
     def _verdict(self, comparison: Comparison) -> str:
         verdict = comparison.verdict(comparison.load_values(Path(self.folder)))

@@ -81,6 +81,7 @@ class LMRL(TableBench):
     entries = tuple(lmrl_gym.ENTRIES.values())
     tables: ClassVar = {
         ("lmrl.md", "scores"): lmrl_gym.scores_table,
+        ("lmrl.md", "configs"): lmrl_gym.scores_note,
         ("lmrl.md", "speed"): lmrl_gym.speed_table,
     }
 
@@ -92,9 +93,11 @@ class Hierarchical(TableBench):
     entries = tuple(archer_refuel.ENTRIES.values())
     tables: ClassVar = {
         ("archer.md", "online"): archer_refuel.online_table,
+        ("archer.md", "configs"): archer_refuel.archer_note,
         ("archer.md", "samples"): archer_refuel.samples_table,
         ("archer.md", "offline"): archer_refuel.offline_table,
         ("archer.md", "ablations"): archer_refuel.ablations_table,
         ("refuel.md", "turns"): archer_refuel.turns_table,
+        ("refuel.md", "configs"): archer_refuel.refuel_note,
         ("refuel.md", "iterations"): archer_refuel.iterations_table,
     }

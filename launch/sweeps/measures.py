@@ -43,7 +43,8 @@ def _rows(run_dir: Path) -> list[dict[str, Any]]:
     try:
         fields = json.loads((run_dir / "config.json").read_text())["fields"]
         table = {
-            row["name"]: row for row in json.loads((run_dir / "summary.json").read_text())["table"]
+            row["name"]: row  # of the first environment, where there are several
+            for row in reversed(json.loads((run_dir / "summary.json").read_text())["table"])
         }
         labels = [phase["fields"]["label"] for phase in fields["phases"]["dict"].values()]
         return [table[label] for label in labels if label in table]  # a reward model has no row

@@ -379,8 +379,9 @@ def test_settings_of_a_request_are_those_of_its_call():
         assert rewarded(capture, session).calls[0].sampling.temperature == 1.0
 
 
-def test_limits_end_an_episode_with_their_stop_reason():
-    agent = type(AGENT)("policy", RENDERER, AGENT.context, AGENT.sampling, limits=Limits(turns=1))
+@pytest.mark.parametrize("limits", [Limits(turns=1), Limits(calls=1)])
+def test_limits_end_an_episode_with_their_stop_reason(limits: Limits):
+    agent = type(AGENT)("policy", RENDERER, AGENT.context, AGENT.sampling, limits=limits)
     with capture_fixture(LineEngine("a", "b"), agents={"policy": agent}) as capture:
         session = capture.session()
         client = client_of(capture, session)

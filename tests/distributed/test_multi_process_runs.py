@@ -67,6 +67,16 @@ def test_a_run_of_two_processes_equals_one(alone: Path, two: Path):
     assert (two / "trajectories.1.jsonl").exists() and not list(two.glob("evaluations/*unfinished"))
 
 
+def test_a_mixture_by_success_of_two_processes_equals_one(tmp_path: Path):
+    for count in (1, 2):
+        assert_success(start_training(count, tmp_path / str(count), "mixture_config.py"))
+    assert_like(tmp_path / "2", tmp_path / "1")
+    line = read_metrics(tmp_path / "2")[-1]
+    assert line["tasks/letters/fraction"] + line["tasks/varied/fraction"] == pytest.approx(1)
+    rows = evaluation_table(tmp_path / "2")
+    assert {row["environment"] for row in rows} == {"letters", "held-out"}
+
+
 @pytest.mark.parametrize(
     ("count", "devices", "meshes"),
     [

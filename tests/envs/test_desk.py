@@ -38,7 +38,9 @@ def test_the_shortest_solution_turn_by_turn():
     )
     assert [turn.rewards for turn in t.turns] == [busy, busy, busy, handed_in]
     assert rewards(t) == [0.2, 0.2, 0.2, 1.1] and t.total_reward == pytest.approx(1.7)
-    assert info_values(t, "tool_calls") == [1, 1, 1, 0] and info_values(t, "stopped") == [
+    assert info_values(t, "tools") == [["read"], ["read"], ["write"], []] and info_values(
+        t, "stopped"
+    ) == [
         False,
         False,
         False,
@@ -90,8 +92,8 @@ def test_malformed_actions_are_answered_and_earn_nothing(text):
         "tool": 0.0,
     }
     assert info_values(t, "legal") == info_values(t, "formatted") == [False] and info_values(
-        t, "tool_calls"
-    ) == [0]
+        t, "tools"
+    ) == [[]]
 
 
 def test_without_a_submission_the_horizon_truncates_and_the_outcome_is_0():

@@ -53,6 +53,12 @@ def test_the_shortest_solution_turn_by_turn():
     )
 
 
+def test_taking_and_opening_are_tools_where_they_are_legal():
+    t = play_actions(make_keydoor(), "take", *WAY[:2], "take", "open", *WAY[2:4], "hm")
+    assert info_values(t, "tools") == [[], [], ["take"], [], [], [], ["open"], []]
+    assert info_values(t, "void") == [False] * 7 + [True]
+
+
 def test_the_anchor_is_the_state_before_the_action_with_door_and_layout():
     t = play_actions(make_keydoor(), *WAY[:5], "right")
     places = "key 01 door 12 exit 03 wall 10"

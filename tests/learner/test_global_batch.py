@@ -16,6 +16,12 @@ from support.fixtures import (
     with_info,
 )
 
+from agentrl_jax.algorithms.advantages.group import GroupedBy
+from agentrl_jax.algorithms.advantages.grouping import (
+    environment_of_trajectory,
+    player_of_trajectory,
+)
+from agentrl_jax.algorithms.advantages.turn import MARS
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.global_batch import (
     GlobalGroups,
@@ -175,6 +181,31 @@ def test_a_call_takes_a_few_bytes_whatever_its_length():
         for n in (2, 200)
     )
     assert long < short * 1.2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_environments_and_players_of_all_processes_share_their_statistics(count: int):
+    def game(label: str, i: int) -> Group:
+        members = tuple(
+            make_trajectory(make_turn([make_call([i], [1, 2])], i + player)).replace(
+                task=f"{label}#{i}", agent_index=player
+            )
+            for player in range(2)
+        )
+        return Group(f"{label}#{i}", members)
+
+    groups = [game(label, i) for i, label in enumerate(("kuhn", "ttt", "ttt", "kuhn", "ttt"))]
+    expected = make_credit_inputs(groups, collate(groups))
+    assert environment_of_trajectory(expected).tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 1, 1]
+    assert player_of_trajectory(expected).tolist() == [0, 1, 2, 3, 2, 3, 0, 1, 2, 3]
+    local = [make_credit_inputs(g, collate(g)) for g in (groups[p::count] for p in range(count))]
+    selections = [list(range(p, len(groups), count)) for p in range(count)]
+    for global_groups in exchange(local, selections):
+        index = global_groups.token_index
+        for key in (environment_of_trajectory, player_of_trajectory):
+            np.testing.assert_array_equal(key(index), key(expected))
+            np.testing.assert_array_equal(GroupedBy(key)(index), GroupedBy(key)(expected))
+        np.testing.assert_array_equal(MARS()(index), MARS()(expected))
 
 
 @pytest.mark.parametrize("count", [2, 4])

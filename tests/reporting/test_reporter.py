@@ -257,6 +257,50 @@ def test_the_table_shows_every_policy_and_the_difference(
     assert out.endswith(
         "GRPO - SFT, same seeds: mean return +0.50 ± 0.20 (95 %), so GRPO is better than SFT.\n"
     )
+    assert "truncated" not in out
+
+
+def test_the_table_shows_truncated_episodes_where_there_are_any(
+    capsys: pytest.CaptureFixture[str], reporter: Reporter
+):
+    cut = dataclasses.replace(summary("GRPO", -1.0), truncated=0.25)
+    reporter.table([summary("SFT", -3.0), cut])
+    out = capsys.readouterr().out
+    last_cells = [line.split("│")[-2].strip() for line in out.splitlines() if "│" in line]
+    assert "truncated" in out and last_cells == ["0 %", "25 %"]
+
+
+def test_the_table_has_a_row_for_every_environment(
+    capsys: pytest.CaptureFixture[str], reporter: Reporter
+):
+    rows = [
+        dataclasses.replace(summary(name, -1.0), environment=label)
+        for label in ("kuhn", "ttt")
+        for name in ("random", "MARS")
+    ]
+    reporter.table(rows)
+    out = capsys.readouterr().out
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:3]] for line in out.splitlines() if "│" in line
+    ]
+    assert cells == [["kuhn", "random"], ["kuhn", "MARS"], ["ttt", "random"], ["ttt", "MARS"]]
+    assert "environment" in out
+
+
+def test_curves_have_a_line_for_every_environment(tmp_path: Path):
+    steps: list[dict] = [
+        {"phase": "rl", "step": step, "rollout/return": 0.5, "rollout/kuhn/return": step * 1.0,
+         **({"rollout/ttt/return": 2.0} if step == 1 else {}), "rollout/stopped/turns": 0.0}
+        for step in range(3)
+    ]  # fmt: skip
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    rows = [dataclasses.replace(summary("MARS", -1.0), environment="kuhn")]
+    (axes,) = plots.figure(path, rows).axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert lines["kuhn"].get_xydata().tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert lines["ttt"].get_xydata().tolist() == [[1, 2]]
+    assert not axes.texts  # the players of several environments are in the table alone
 
 
 def test_a_difference_counts_only_where_its_interval_excludes_zero():

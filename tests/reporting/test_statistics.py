@@ -84,6 +84,15 @@ def test_a_summary_counts_episodes_turns_and_wins():
     assert summary.win_rate == pytest.approx(1 / 3)
     assert summary.win_interval == wilson_interval(1, 3)
     assert summary.score == pytest.approx(50 + 50 * (3 - 5 / 3) / 2)
+    assert summary.truncated == pytest.approx(1 / 3)
+
+
+def test_episodes_that_were_all_cut_are_not_won():
+    summary = summarize(
+        "SFT", [trajectory(stop_reason="tokens"), trajectory(-1, stop_reason="turns")], None
+    )
+    assert (summary.win_rate, summary.win_interval) == (0.0, wilson_interval(0, 2))
+    assert summary.truncated == 1.0 and summary.mean_return == -0.5
 
 
 def test_success_that_the_environment_does_not_report_is_none():

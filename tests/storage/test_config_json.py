@@ -101,6 +101,15 @@ def test_the_shipped_configs_are_read_back_unchanged(variant: str):
     assert through_json(get_config(variant)) == get_config(variant)
 
 
+def test_a_digest_changes_with_any_field_and_only_then():
+    config = get_config("smoke")
+    digest = config_json.digest(config)
+    assert digest == config_json.digest(get_config("smoke")) and len(digest) == 16
+    assert digest == config_json.digest(config_json.from_json(config_json.to_json(config)))
+    config.agent.limits.tokens += 1
+    assert digest != config_json.digest(config)
+
+
 def test_a_config_that_was_read_back_can_be_changed_and_built():
     after = through_json(full_experiment())
     after.phases["rl"].steps = 9

@@ -47,6 +47,16 @@ def test_the_rows_hold_the_last_state_of_each_task(tmp_path: Path):
     ]
 
 
+def test_a_cut_episode_has_no_success_and_a_silent_environments_is_unknown(tmp_path: Path):
+    silent = trajectory(1, 0.0, [0]).replace(success=None)
+    members = (silent, silent.replace(stop_reason="tokens"))
+    index = RolloutIndex(tmp_path / "index.sqlite", tmp_path / "none.jsonl", "rl")
+    index.put(IndexEvent(1, "task#1", 71, "used", 0, members))
+    index.close()
+    (rows,) = query(tmp_path / "index.sqlite", "SELECT success, stop FROM rollouts ORDER BY member")
+    assert rows == [(None, "terminated"), (0, "tokens")]
+
+
 def test_another_process_may_query_the_index_during_a_run(tmp_path: Path):
     program = (
         "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1]); "

@@ -76,7 +76,7 @@ OTHER = SelfPlay(4, opponents=OtherAgent("rival"))
 def weights(experiment: Experiment, run_dir: Path, phase: str, agent: str) -> Any:
     """An agent's weights after a phase."""
     with Run(experiment, run_dir, quiet=True) as run:
-        models = saved_models(experiment, run_dir, run.tokenizer, run.env.context, phase)
+        models = saved_models(experiment, run_dir, run.tokenizer, run.environments.context, phase)
     return models[agent].params
 
 

@@ -228,7 +228,7 @@ def test_settings_that_do_not_go_together_are_refused():
     )
     assert_refused(
         small_experiment(AsyncRollouts(Rollouts(2, max_turns=IntervalSchedule((3, 4), 1)))),
-        "without task_sampler, max_turns",
+        "without task samplers, max_turns",
     )
     assert_refused(
         small_experiment(async_source(1), record_groups=1), "record_groups must be at least"

@@ -106,6 +106,8 @@ def test_a_record_is_decoded_to_the_encoded_trajectory(
         and after.agent == "demonstration"
         and after.calls == ()
     )
+    ended = bool(turns) and turns[-1][3]
+    assert after.stop_reason == ("terminated" if ended else "truncated")
 
 
 @pytest.fixture(scope="module")
@@ -423,6 +425,21 @@ def test_successful_only_selects_successful_episodes(path: Path, demonstrations:
             )
         )
         assert sorted(tasks) == sorted(t.task for t in best)
+
+
+def test_a_cut_demonstration_did_not_succeed(tmp_path: Path):
+    turn = Turn((), assistant("a"), (user("o"),), 1.0, terminated=True)
+    cut = dataclasses.replace(turn, terminated=False)
+    silent = [Trajectory((user("go"),), (last,), str(i)) for i, last in enumerate((turn, cut))]
+    known = [trajectory.replace(success=True) for trajectory in silent]
+    paths = [tmp_path / "silent.array_record", tmp_path / "known.array_record"]
+    for path, trajectories in zip(paths, (silent, known)):
+        demonstration_file.write(path, map(demonstration_file.encode, trajectories))
+    fields = [data.record_fields(path)["success"].tolist() for path in paths]
+    assert fields == [[-1, 0], [1, 1]]
+    ended = np.array([(1.0, 1, -1), (2.0, 3, -1)], INDEX_DTYPE)
+    with pytest.raises(UserError, match="successful_only needs demonstrations that say"):
+        data.select_records(ended, 1.0, True)
 
 
 def test_the_order_is_that_of_a_grain_dataset(path: Path, demonstrations: list[Trajectory]):

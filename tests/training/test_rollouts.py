@@ -22,19 +22,26 @@ from agentrl_jax.messages import user
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.config import ExperienceIterator
 from agentrl_jax.training.sources import MixedIterator, MixedSource, RolloutIterator, Rollouts
-from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.training.task_set import TaskSet
+from agentrl_jax.trajectories import Group, StopReason, Trajectory
 from agentrl_jax.workers.pool import InlinePool, Task
 
 
 class FakeRuntime(Runtime):
     """Plays nothing: `solved` decides whether episode j of a task succeeds."""
 
-    def __init__(self, solved: Any = lambda task, j: True, turns: int = 1) -> None:
+    def __init__(
+        self,
+        solved: Any = lambda task, j: True,
+        turns: int = 1,
+        stop_reason: StopReason = "terminated",
+    ) -> None:
         self.process_group, self.agents = ProcessGroup(), {"policy": AGENT}
         self._turn_callbacks = ()
         self.collected: list[tuple[tuple[int, ...], list[int]]] = []
         self.turn_limits: list[int] = []
         self._solved, self._turns = solved, turns
+        self._stop_reason: StopReason = stop_reason
 
     def collect(self, strategy: Any, tasks: list[Any], key: tuple[int, ...]) -> list[Group]:
         self.collected.append((key, [task.seed for task in tasks]))
@@ -44,7 +51,12 @@ class FakeRuntime(Runtime):
             Group(
                 task.name,
                 tuple(
-                    Trajectory((user("?"),), (turn,) * self._turns, success=self._solved(task, j))
+                    Trajectory(
+                        (user("?"),),
+                        (turn,) * self._turns,
+                        success=self._solved(task, j),
+                        stop_reason=self._stop_reason,
+                    )
                     for j in range(2)
                 ),
             )
@@ -68,7 +80,7 @@ def test_without_a_fixed_task_set_no_task_is_repeated():
 def test_a_fixed_task_set_is_drawn_from_reproducibly():
     first, second = FakeRuntime(), FakeRuntime()
     for runtime in (first, second):
-        iterator = make_iterator(Rollouts(4, distinct_tasks=3), runtime)
+        iterator = make_iterator(Rollouts(4, task_source=TaskSet(3)), runtime)
         for step in range(6):
             iterator.next(step)
     assert first.collected == second.collected
@@ -82,7 +94,7 @@ def test_failing_tasks_are_sampled_more_often():
 
     runtime = FakeRuntime(solved)
     iterator = make_iterator(
-        Rollouts(16, distinct_tasks=8, task_sampler=SuccessRateSampler(0.1, ema_rate=0.5)), runtime
+        Rollouts(16, task_source=TaskSet(8, SuccessRateSampler(0.1, ema_rate=0.5))), runtime
     )
     for step in range(30):
         iterator.next(step)
@@ -91,7 +103,7 @@ def test_failing_tasks_are_sampled_more_often():
     state, again = (
         iterator.state(),
         make_iterator(
-            Rollouts(16, distinct_tasks=8, task_sampler=SuccessRateSampler(0.1, ema_rate=0.5)),
+            Rollouts(16, task_source=TaskSet(8, SuccessRateSampler(0.1, ema_rate=0.5))),
             FakeRuntime(solved),
         ),
     )
@@ -100,6 +112,23 @@ def test_failing_tasks_are_sampled_more_often():
     again.next(30)
     other: Any = again._runtime
     assert other.collected[-1] == runtime.collected[-1]
+
+
+def test_the_task_sampler_counts_cut_episodes_as_failed():
+    class Recorder(SuccessRateSampler):
+        def observe(self, tasks: Any, success_rates: Any) -> None:
+            observed.append(list(success_rates))
+
+    def rates(outcomes: list[bool | None], stop_reason: Any) -> list[float]:
+        runtime = FakeRuntime(lambda task, j: outcomes[j], stop_reason=stop_reason)
+        make_iterator(Rollouts(1, task_source=TaskSet(3, Recorder(0.1))), runtime).next(0)
+        return observed.pop()
+
+    observed: list[list[float]] = []
+    assert rates([True, None], "tokens") == [0.5] and rates([None, None], "context") == [0.0]
+    assert rates([True, False], "terminated") == [0.5]
+    with pytest.raises(UserError, match="does not say whether it was solved"):
+        rates([True, None], "terminated")
 
 
 def test_half_solved_tasks_are_sampled_by_their_own_distribution():
@@ -150,7 +179,6 @@ def test_groups_that_a_filter_drops_are_replaced_in_further_rounds():
 def test_settings_that_do_not_go_together_are_refused():
     for wrong in (
         Rollouts(0),
-        Rollouts(task_sampler=SuccessRateSampler(1.0)),
         Rollouts(max_rounds=2),
     ):
         with pytest.raises(UserError, match="rollouts need"):

@@ -16,6 +16,7 @@ from support.fixtures import ScriptedEngine, is_process_alive
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.context import FullHistory
+from agentrl_jax.environment import Environment
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import assistant
 from agentrl_jax.models.tokenizers import byte_tokenizer
@@ -25,6 +26,7 @@ from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.trajectories import Group, Sampling, Trajectory
+from agentrl_jax.workers import server
 from agentrl_jax.workers.pool import EnvHandle, InlinePool, Task, WorkerPool, importable_env_name
 from agentrl_jax.workers.process_pool import ProcessPool
 from agentrl_jax.workers.ray_pool import ClusterConfig, RayPool
@@ -115,6 +117,28 @@ def test_all_pools_give_the_same_episodes(runtime: Runtime):
     with Runtime({}, {}, InlinePool()) as local, Runtime({}, {}, ThreadPool(3)) as threads:
         expected = everything(local)
         assert len(expected) == 48 and everything(runtime) == expected == everything(threads)
+
+
+def test_the_environments_that_wait_for_a_reset_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server, "MAX_IDLE_ENVS", 3)
+    closed: list[str] = []
+    monkeypatch.setattr(
+        Environment, "close", lambda env: closed.append(str(env.spec and env.spec.kwargs))
+    )
+    envs = server.EnvServer(lambda: None)
+
+    def play_and_close(env_id: int, length: int) -> None:
+        envs.reset(env_id, "agentrl/Chain-v0", {"length": length}, 0, None)
+        envs.close(env_id)
+
+    for i, length in enumerate((2, 3, 4, 2, 2)):
+        play_and_close(i, length)
+    assert closed == []  # three kinds, and the first is used again
+    play_and_close(5, 5)
+    assert closed == ["{'length': 3}"]  # unused for the longest time
+    play_and_close(6, 2)
+    play_and_close(7, 3)
+    assert closed == ["{'length': 3}", "{'length': 4}"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -81,27 +81,32 @@ class Comparison:
         }
         return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
 
-    def load_values(self, folder: Path) -> dict[str, list[float | None]]:
-        """The values of each side's seeds; None: missing.
+    def load_results(self, folder: Path) -> dict[str, list[dict[str, Any] | None]]:
+        """The results of each side's seeds; None: missing.
 
         Raises:
-            UserError: a file holds the results of another cell.
+            UserError: a file holds the results of another cell or another config.
         """
-        values: dict[str, list[float | None]] = {side: [] for side in SIDES}
+        results: dict[str, list[dict[str, Any] | None]] = {side: [] for side in SIDES}
         for side, cell in self.cached_cells(folder):
-            cached = cell.load()
-            values[side].append(None if cached is None else float(cached["value"]))
-        return values
+            results[side].append(cell.load())
+        return results
+
+    def load_values(self, folder: Path) -> dict[str, list[float | None]]:
+        """The values of each side's seeds; None: missing."""
+        return {
+            side: [None if cell is None else float(cell["value"]) for cell in cells]
+            for side, cells in self.load_results(folder).items()
+        }
 
     def success_before_after(self, folder: Path) -> list[tuple[float, float]] | None:
         """The method's success before and after its last phase, a pair per seed.
 
         None where cells are missing or the environment reports no success.
         """
-        cached = [cell.load() for side, cell in self.cached_cells(folder) if side == "method"]
         pairs = [
             (x["start"], x["end"])
-            for x in cached
+            for x in self.load_results(folder)["method"]
             if x is not None and x["start"] is not None and x["end"] is not None
         ]
         return pairs if len(pairs) == len(self.seeds) else None

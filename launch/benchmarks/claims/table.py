@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison
+from agentrl_jax.launch.sweeps.cached_cells import earlier_configs_note
 from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
 from agentrl_jax.reporting.statistics import difference_interval, mean_interval
 
@@ -14,6 +15,12 @@ def methods_table(comparisons: Sequence[Comparison], folder: Path) -> str:
     """A row per comparison, from the cells cached in the folder."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     return "\n".join(lines + [_comparison_row(comparison, folder) for comparison in comparisons])
+
+
+def configs_note(comparisons: Sequence[Comparison], folder: Path) -> str:
+    """Which comparisons were measured with an earlier config."""
+    results = {row.name: row.load_results(folder) for row in comparisons}
+    return earlier_configs_note({name: [*x["base"], *x["method"]] for name, x in results.items()})
 
 
 def learning_table(comparisons: Sequence[Comparison], folder: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from agentrl_jax.launch.benchmarks.tables.entries import (
     CellResults,
     TableEntry,
+    configs_note,
     imitation_results,
     measure_run,
 )
@@ -225,6 +226,16 @@ def iterations_table(folder: Path) -> str:
             )
         )
     return "\n".join(lines)
+
+
+def archer_note(folder: Path) -> str:
+    """Which cells of ArCHer's tables were measured with an earlier config."""
+    return configs_note((x for x in ENTRIES.values() if x.task in TASK_SEEDS), folder)
+
+
+def refuel_note(folder: Path) -> str:
+    """Which cells of REFUEL's tables were measured with an earlier config."""
+    return configs_note((x for x in ENTRIES.values() if x.task not in TASK_SEEDS), folder)
 
 
 def _returns_table(tasks: Sequence[str], methods: dict[str, str], folder: Path) -> str:

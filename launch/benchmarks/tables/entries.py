@@ -1,12 +1,12 @@
 """`TableEntry`: a task and a method of a results table; each seed's results are a small file."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl_jax.launch.sweeps.cached_cells import CachedCell
+from agentrl_jax.launch.sweeps.cached_cells import CachedCell, earlier_configs_note
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import first_row, last_row
 
@@ -61,3 +61,8 @@ class TableEntry:
 def imitation_results(cells: CellResults) -> CellResults:
     """The results after plain behavior cloning, the phase before the method in the same cells."""
     return [cell and cell["imitated"] for cell in cells]
+
+
+def configs_note(entries: Iterable[TableEntry], folder: Path) -> str:
+    """Which of these entries were measured with an earlier config."""
+    return earlier_configs_note({entry.name: entry.load_results(folder) for entry in entries})

@@ -7,6 +7,7 @@ from typing import Any
 from agentrl_jax.launch.benchmarks.tables.entries import (
     CellResults,
     TableEntry,
+    configs_note,
     imitation_results,
     measure_run,
 )
@@ -88,6 +89,11 @@ def speed_table(folder: Path) -> str:
             )
         )
     return "\n".join(lines)
+
+
+def scores_note(folder: Path) -> str:
+    """Which cells of the tables were measured with an earlier config."""
+    return configs_note(ENTRIES.values(), folder)
 
 
 def _format_scores(cells: CellResults) -> str:

@@ -31,11 +31,15 @@ from agentrl_jax.algorithms.advantages.group import (
     reinforce_plus_plus_baseline,
     static_weights,
 )
-from agentrl_jax.algorithms.advantages.grouping import group_mean, player_of_trajectory
+from agentrl_jax.algorithms.advantages.grouping import (
+    environment_of_trajectory,
+    group_mean,
+    player_of_trajectory,
+)
 from agentrl_jax.algorithms.advantages.returns import token_rewards
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.sequences import TokenIndex, collate
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
 
 Advantage = Callable[[TokenIndex], np.ndarray]
 BOTH = pytest.mark.parametrize("advantage", [group_centered, group_normalized, leave_one_out])
@@ -245,7 +249,12 @@ def test_leave_one_out_subtracts_the_mean_of_the_others_and_is_a_multiple_of_cen
 
 
 @pytest.mark.parametrize(
-    "key", [lambda e: np.zeros(len(e.trajectories), int), player_of_trajectory]
+    "key",
+    [
+        lambda e: np.zeros(len(e.trajectories), int),
+        player_of_trajectory,
+        environment_of_trajectory,
+    ],
 )
 @given(shapes=batch_shapes, std=st.booleans(), keep=st.booleans(), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
@@ -278,6 +287,32 @@ def test_centering_by_any_key_matches_a_loop(
     assert GroupedBy(key, std=std, keep_singletons=keep)(inputs) == pytest.approx(
         expected, abs=1e-8
     )
+
+
+def test_statistics_are_kept_by_environment_and_player():
+    """Two games in one batch, the rewards of one a hundred times those of the other."""
+
+    def member(task: str, agent_index: int, reward: float) -> Trajectory:
+        trajectory = make_trajectory(make_turn([make_call([1], [2])], reward))
+        return trajectory.replace(task=task, agent_index=agent_index)
+
+    groups = [
+        Group("kuhn#1", (member("kuhn#1", 0, 2.0), member("kuhn#1", 1, -2.0))),
+        Group("ttt#1", (member("ttt#1", 0, 100.0), member("ttt#1", 1, -100.0))),
+        Group("kuhn#2", (member("kuhn#2", 0, 0.0), member("kuhn#2", 1, 1.0))),
+        Group("ttt#2", (member("ttt#2", 0, 300.0), member("ttt#2", 1, 0.0))),
+    ]
+    inputs = make_credit_inputs(groups)
+    assert environment_of_trajectory(inputs).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert player_of_trajectory(inputs).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    # Means: kuhn 1/4, its players 1 and -1/2; ttt 75, its players 200 and -50.
+    by_environment = [1.75, -2.25, 25.0, -175.0, -0.25, 0.75, 225.0, -75.0]
+    by_player = [1.0, -1.5, -100.0, -50.0, -1.0, 1.5, 100.0, 50.0]
+    for key, expected in (
+        (environment_of_trajectory, by_environment),
+        (player_of_trajectory, by_player),
+    ):
+        assert GroupedBy(key, std=False)(inputs).tolist() == pytest.approx(expected)
 
 
 @given(shapes=batch_shapes, gamma=st.sampled_from([0.0, 0.5, 1.0]))

@@ -20,6 +20,7 @@ from agentrl_jax.algorithms.advantages.transforms import (
     ClipAdvantages,
     PrefixMean,
     ScaleByEntropy,
+    WhitenBy,
     shared_call_key,
     shared_prefix_key,
     subtract_distinct_mean,
@@ -45,6 +46,38 @@ def test_whitening_and_clipping():
     assert ClipAdvantages(1.5)(of_tokens(3), advantage).tolist() == [1.0, -1.5, 1.5]
     for equal in ([0.1] * 3, [0.1], []):
         assert not whiten(of_tokens(len(equal)), np.array(equal)).any()
+
+
+@given(
+    labels=st.lists(st.sampled_from(["kuhn", "ttt", "nim"]), min_size=1, max_size=6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_whitening_by_environment_is_whitening_each_alone(labels: list[str], seed: int):
+    rng = np.random.default_rng(seed)
+    groups = []
+    for i, label in enumerate(labels):
+        call = make_call([1], range(int(rng.integers(1, 5))))
+        trajectory = make_trajectory(make_turn([call])).replace(task=f"{label}#{i}")
+        groups.append(Group(f"{label}#{i}", (trajectory,)))
+    inputs = make_credit_inputs(groups)
+    advantage = rng.normal(size=len(inputs.token_turn)) * 10.0 ** rng.integers(-2, 3)
+    white, owner = WhitenBy()(inputs, advantage), [labels[j] for j in inputs.token_trajectory]
+    for label in set(labels):
+        mask = np.array([x == label for x in owner])
+        np.testing.assert_allclose(white[mask], whiten(inputs, advantage[mask]), atol=1e-12)
+    everything = WhitenBy(lambda inputs: np.zeros(len(inputs.token_turn), np.int64))
+    np.testing.assert_allclose(everything(inputs, advantage), whiten(inputs, advantage), atol=1e-12)
+
+
+def test_whitening_by_environment_follows_the_table():
+    groups = [
+        Group(name, (make_trajectory(make_turn([make_call([1], ids)])).replace(task=f"{name}#0"),))
+        for name, ids in (("kuhn", [1, 2]), ("ttt", [3, 4, 5]), ("nim", [6]))
+    ]
+    white = WhitenBy()(make_credit_inputs(groups), np.array([1.0, 3.0, 100.0, 200.0, 300.0, 9.0]))
+    # (x - 2) / sqrt(2), (x - 200) / 100, and one alone.
+    assert white == pytest.approx([-(0.5**0.5), 0.5**0.5, -1, 0, 1, 0], abs=1e-7)
 
 
 def test_unique_values_are_counted_once():

@@ -273,10 +273,9 @@ def test_evaluation_uses_the_instruction_with_the_highest_return(tmp_path: Path)
         )
     )
     with Runtime({"policy": Obedient(RENDERER, "")}, {"policy": agent}, InlinePool()) as runtime:
-        policy_strategy = evaluation_strategy(fresh, tmp_path, "rl", runtime, tiny_policy(), None)
-        trajectories = play_all(
-            runtime, experiment.environment, 3, 5, policy_strategy=policy_strategy
-        )
+        policy_strategy = evaluation_strategy(fresh, tmp_path, "rl", tiny_policy(), None)
+        tasks = experiment.environment.fixed_tasks(3, 5, experiment.environment)
+        trajectories = play_all(runtime, tasks, 5, policy_strategy=policy_strategy)
     assert {turn.info["instruction"] for t in trajectories for turn in t.turns} == {1} and [
         t.sample for t in trajectories
     ] == [0] * 3

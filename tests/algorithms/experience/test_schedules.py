@@ -49,6 +49,8 @@ def test_the_phase_weight_has_a_small_jump_in_the_middle():
     w = EPOPhaseWeight()
     assert w(75) == pytest.approx(0.8 + 0.2 * math.exp(-2), abs=1e-12) and w(76) < 0.78
     assert all(w(step) > w(step + 1) for step in range(150))
+    with pytest.raises(UserError, match="at least 2 epochs"):
+        EPOPhaseWeight(1)
 
 
 def test_tasks_are_weighted_by_their_success_rate():

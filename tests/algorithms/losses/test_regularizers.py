@@ -1,7 +1,9 @@
 """Regularizers, the value loss, and the tokens of largest covariance."""
 
+import copy
 import dataclasses
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from support.fixtures import batch_shapes, make_credit_inputs, random_groups
 from agentrl_jax.algorithms.experience.schedules import EPOPhaseWeight
 from agentrl_jax.algorithms.losses.covariance import ClipCov, KLCov, covariance
 from agentrl_jax.algorithms.losses.entropy_band import (
+    EntropyBand,
     EntropyHistory,
     constant_band_penalty,
     entropy_smoothing_loss,
@@ -26,6 +29,8 @@ from agentrl_jax.algorithms.losses.regularizers import (
     TokenCoefficient,
 )
 from agentrl_jax.algorithms.losses.value import value_loss
+from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.configs import chain_epo
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.sequences import CreditInputs
 
@@ -113,6 +118,20 @@ def test_historical_entropy_is_a_plain_mean_by_turn_index(shapes: list, more: li
     ]
     assert again(longest) == pytest.approx(expected, abs=1e-9, nan_ok=True)
     assert np.isnan(EntropyHistory()(longest)).all()
+
+
+def test_the_phase_and_the_band_of_the_config_act_within_its_run():
+    run = chain_epo.get_config().phases["rl"]
+    assert isinstance(run.algorithm, PolicyGradientConfig)
+    band = copy.deepcopy(run.algorithm.regularizers["entropy"])
+    assert isinstance(band, EntropyBand) and band.phase_weight is not None
+    weights = [band.phase_weight(step) for step in (0, run.steps // 2, run.steps - 1)]
+    assert weights == pytest.approx([1.0, 0.8271, 0.8 * math.exp(-3 * 19 / 20)], abs=1e-4)
+    inputs = make_credit_inputs(random_groups([[[(1, 2, False, 0.0)] * 8]]), "token_entropy")
+    zeros = np.zeros(16)
+    data = band.token_data(inputs, zeros, zeros, run.steps // 2)
+    assert data.phase_weight[:8].tolist() == [0.0] * 8  # two tokens in each of the early turns
+    assert data.phase_weight[8:] == pytest.approx([100 * 0.8271] * 8, abs=0.01)
 
 
 def test_value_loss_clips_as_ppo_does():

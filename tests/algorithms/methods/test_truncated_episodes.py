@@ -79,7 +79,12 @@ def test_the_success_rate_counts_truncated_episodes():
         return rollout_metrics(episode_stats([Group("", tuple(trajectories))]))
 
     assert metrics(members)["rollout/success"] == 0.5
-    assert metrics(members)["rollout/stopped/tokens"] == 1.0
+    assert (
+        metrics(members)["rollout/stopped/tokens"] == metrics(members)["rollout/truncated"] == 1.0
+    )
+    ended = [member.replace(stop_reason="terminated") for member in members[1:]]
+    mixed = metrics([TRUNCATED, TRUNCATED.replace(stop_reason="error"), *ended])
+    assert mixed["rollout/truncated"] == 0.2 and mixed["rollout/success"] == pytest.approx(0.4)
     assert metrics([TRUNCATED])["rollout/success"] == 0.0
     silent = TRUNCATED.replace(stop_reason="terminated")
     assert "rollout/success" not in metrics([TRUNCATED, silent])

@@ -56,8 +56,16 @@ def episode(token: int, success: bool | None, turns: int = 2) -> Trajectory:
 
 
 def groups(step: int) -> list[Group]:
+    """A success, a failure and a truncated episode in each."""
     return [
-        Group(f"{step}-{i}", (episode(4 + i, True), episode(5 + i, False), episode(6 + i, None)))
+        Group(
+            f"{step}-{i}",
+            (
+                episode(4 + i, True),
+                episode(5 + i, False),
+                episode(6 + i, None).replace(stop_reason="tokens"),
+            ),
+        )
         for i in range(2)
     ]
 
@@ -107,12 +115,17 @@ def test_successes_and_failures_are_stored_in_two_pools_and_cycles_run_on_schedu
     for step in range(4):
         before = jax.tree.map(np.asarray, state.params)
         state, metrics = algorithm.step(state, groups(step), runtime)
-        assert (
-            metrics["flywheel/passed"] == metrics["flywheel/failed"] == 2 * (step + 1)
-        )  # without a known outcome a trajectory is in neither
+        assert metrics["flywheel/passed"] == 2 * (step + 1)
+        assert metrics["flywheel/failed"] == 4 * (step + 1)
         turned.append("flywheel/read_loss" in metrics and "flywheel/imitate_loss" in metrics)
         assert not trees_equal(before, state.params)
     assert turned == [False, True, False, True] and metrics["flywheel/turns"] == 2
+
+
+def test_an_environment_that_does_not_report_success_is_refused(runtime: Runtime):
+    algorithm, state = built(config())
+    with pytest.raises(UserError, match="does not say whether it was solved"):
+        algorithm.step(state, [Group("silent", (episode(4, None), episode(5, True)))], runtime)
 
 
 def loss_of(algorithm: Flywheel, phase: int, params: Any, runtime: Runtime) -> float:

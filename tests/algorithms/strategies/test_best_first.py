@@ -40,6 +40,7 @@ from agentrl_jax.envs.prover.sequents import (
 )
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.sequences import collate, sequences_of, token_identity
+from agentrl_jax.messages import user
 from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.storage import trajectory_json
@@ -66,6 +67,8 @@ class Cracked(Prover):
 
     def _step(self, text):
         if text.strip() == self.crack:
+            if self.how == "silent":  # ends without success in its info
+                return (user("over"),), 0.0, True, False, {}
             if self.how == "hang":
                 time.sleep(0.3)
             else:
@@ -341,6 +344,11 @@ def test_a_tactic_that_breaks_its_environment_is_dropped_alone(how: str):
     )
 
 
+def test_an_environment_that_ends_without_reporting_success_is_refused():
+    with pytest.raises(UserError, match="does not say whether it was solved"):
+        searched(BestFirstSearch(40, 5), cracked("silent"), TacticEngine(random_tactic))
+
+
 def test_an_environment_that_never_resets_drops_its_group():
     with make_runtime(TacticEngine(random_tactic)) as runtime:
         group = runtime.collect(
@@ -372,22 +380,29 @@ def test_a_search_ends_at_the_episode_timeout():
     assert not path.success and path.turns == ()
 
 
-def test_an_agents_cap_on_turns_bounds_the_depth_and_other_limits_and_notes_are_refused():
+@pytest.mark.parametrize(
+    ("limits", "actions_tried"),
+    [  # a proof of three actions of two tokens each
+        (Limits(), 3),
+        (Limits(turns=3), 3),
+        (Limits(turns=2), 2),
+        (Limits(calls=2), 2),
+        (Limits(tokens=5), 3),  # the engine of this test ignores the budget of 1
+        (Limits(tokens=4), 2),
+        (Limits(context=5), 0),  # shorter than the theorem
+    ],
+)
+def test_an_agents_limits_bound_the_depth(limits: Limits, actions_tried: int):
+    engine = TacticEngine(expert_tactic)
+    group = searched(BestFirstSearch(20, 1), theorem_task("a,a>b,b>c|-c"), engine, limits=limits)
+    assert group.trajectories[0].success is (actions_tried == 3)
+    assert len(engine.calls) == actions_tried
+    budgets = [call.sampling.budget for call in engine.calls]
+    assert budgets == ([4, 3, 1] if limits.tokens == 5 else budgets)
+
+
+def test_notes_and_invalid_sizes_are_refused():
     deep = theorem_task("a,a>b,b>c|-c")
-    assert (
-        searched(BestFirstSearch(20, 1), deep, TacticEngine(expert_tactic), limits=Limits(turns=3))
-        .trajectories[0]
-        .success
-    )
-    assert (
-        not searched(
-            BestFirstSearch(20, 1), deep, TacticEngine(expert_tactic), limits=Limits(turns=2)
-        )
-        .trajectories[0]
-        .success
-    )
-    with pytest.raises(UserError, match="no limits but turns"):
-        searched(BestFirstSearch(), deep, TacticEngine(expert_tactic), limits=Limits(tokens=50))
     with pytest.raises(UserError, match="requests notes"):
         searched(
             BestFirstSearch(), deep, TacticEngine(expert_tactic), context=StepwiseThinking("b", 2)

@@ -250,6 +250,21 @@ def test_a_row_is_scored_once_for_each_version_of_the_weights(monkeypatch: pytes
     assert len(scored) == 6
 
 
+def test_a_limit_ends_an_episode_before_an_action_that_has_no_room():
+    policy, params = make_value_guided()
+    strategy = RankedActions()
+    strategy.set_policy(policy, params, ENGINE)
+    agent = dataclasses.replace(WALKER, limits=Limits(tokens=25))
+    with Runtime({"policy": KeyedTextEngine()}, {"policy": agent}, InlinePool()) as runtime:
+        (group,) = runtime.collect(strategy, [MAZE], KEY)
+    (trajectory,) = group.trajectories
+    assert trajectory.stop_reason == "tokens" and trajectory.succeeded is False
+    assert 2 <= len(trajectory.turns) <= 3
+    assert {turn.action.text for turn in trajectory.turns} <= set(MOVES)
+    num_tokens = sum(len(call.action) for call in trajectory.calls)
+    assert 25 - max(map(len, MOVES)) <= num_tokens <= 25
+
+
 def test_unrankable_settings_are_errors():
     policy, params = make_value_guided()
     ready = RankedActions()

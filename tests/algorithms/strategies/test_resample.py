@@ -42,6 +42,7 @@ from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.rollout.strategy import IndependentEpisodes, find_pieces
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.sources import RolloutIterator, Rollouts
+from agentrl_jax.training.task_set import TaskSet
 from agentrl_jax.trajectories import Group, Trajectory, Turn
 from agentrl_jax.workers.pool import Task
 
@@ -156,7 +157,7 @@ def test_an_iterator_resumes_with_its_strategys_state():
     def feed(runtime: Any) -> RolloutIterator:
         environment = EnvironmentConfig(CHAIN_ID, {"length": 2, "letters": 2, "horizon": 4})
         strategy = ResampleGroup(AdaptiveBudget(IndependentEpisodes(3), rollout_count=count))
-        rollouts = Rollouts(2, strategy, distinct_tasks=3)
+        rollouts = Rollouts(2, strategy, TaskSet(3))
         experiment = dataclasses.replace(
             small_experiment(rollouts), seed=0, environment=environment
         )
@@ -224,7 +225,11 @@ def test_different_returns_end_resampling():
     ) and not ReturnStdAbove()(group_of(episode(True)))
     assert ReturnStdAbove()(group_of(episode(None, reward=0.3), episode(None, reward=0.4)))
     assert not ReturnStdAbove(0.1)(group_of(episode(None, reward=0.3), episode(None, reward=0.4)))
-    assert not any_success(group_of()) and not any_success(group_of(episode(None)))
+    cut = episode(None).replace(stop_reason="turns")
+    assert not any_success(group_of()) and not any_success(group_of(cut))
+    assert any_success(group_of(cut, episode(True)))
+    with pytest.raises(UserError, match="does not say whether it was solved"):
+        any_success(group_of(episode(None)))
     fixed = Fixed(
         [group_of(episode(None), episode(None)), group_of(episode(None), episode(None, reward=1.0))]
     )

@@ -17,9 +17,9 @@ from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
 from agentrl_jax.launch.benchmarks.claims.measures import seconds_until_level, turns_until_level
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
-from agentrl_jax.launch.benchmarks.claims.table import learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.benchmarks.method_claims import Methods
-from agentrl_jax.launch.sweeps import cells
+from agentrl_jax.launch.sweeps import cached_cells, cells
 from agentrl_jax.launch.sweeps.grid import load_experiment
 
 ROOT = Path(__file__).parents[3]
@@ -49,8 +49,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         (sys.executable, str(ROOT / "tests" / "support" / "fake_training.py")),
     )
     (tmp_path / "page.md").write_text(
-        "before\n<!-- methods -->\nold\n<!-- /methods -->\n<!-- learning -->\n<!-- /learning "
-        "-->\nafter\n"
+        "before\n<!-- methods -->\nold\n<!-- /methods -->\n<!-- configs -->\n<!-- /configs -->\n"
+        "<!-- learning -->\n<!-- /learning -->\nafter\n"
     )
     return Fake(
         runs=str(tmp_path / "runs"), folder=str(tmp_path / "kept"), page=str(tmp_path / "page.md")
@@ -140,6 +140,38 @@ def test_a_cached_cell_of_another_command_is_refused(bench: Fake, tmp_path: Path
         bench.run()
 
 
+def test_a_cached_cell_of_a_config_that_changed_is_refused(
+    bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = tmp_path / "config.py"
+    source = (ROOT / "configs" / "wordle_grpo.py").read_text()
+    config.write_text(source)
+    side = Side(f"{config}:smoke")
+    comparison = dataclasses.replace(
+        LONGER, base=side, method=Side(side.config, {"record_groups": "3"})
+    )
+    monkeypatch.setattr(Fake, "comparisons", (comparison,))
+    bench.run()
+    note = "Every figure was measured with the config of today."
+    assert doc_tables.read_section(tmp_path / "page.md", "configs") == note
+    config.write_text(source.replace("Experiment(", "Experiment(record_groups=5, ", 1))
+    cached_cells._config_digest.cache_clear()
+    with pytest.raises(UserError, match=r"base-1\.json was measured before .* changed: delete it"):
+        bench.run()
+    for path in (tmp_path / "kept" / "longer").iterdir():
+        path.write_text(json.dumps({**json.loads(path.read_text()), "config_digest": None}))
+    bench.run()
+    note = "Every figure was measured with an earlier config, of which no digest was kept."
+    assert doc_tables.read_section(tmp_path / "page.md", "configs") == note
+
+
+def test_rows_of_an_earlier_config_are_named():
+    known, earlier = {"config_digest": "ab"}, {"config_digest": None}
+    note = cached_cells.earlier_configs_note({"a": [known], "b": [earlier, None], "c": [None]})
+    assert note == "Measured with an earlier config, of which no digest was kept: b."
+    assert "Every figure" in cached_cells.earlier_configs_note({"b": [earlier], "c": [None]})
+
+
 def test_a_failed_cell_is_reported_after_the_table_is_written(
     bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -163,6 +195,7 @@ def test_the_tables_of_the_page_are_those_of_the_cached_cells():
     cached, page = ROOT / "benchmarks/results/methods", ROOT / "docs" / "methods.md"
     assert doc_tables.read_section(page, "methods") == methods_table(COMPARISONS, cached)
     assert doc_tables.read_section(page, "learning") == learning_table(COMPARISONS, cached)
+    assert doc_tables.read_section(page, "configs") == configs_note(COMPARISONS, cached)
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda comparison: comparison.name)

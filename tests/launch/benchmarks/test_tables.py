@@ -45,6 +45,7 @@ def cache_cell(
         cached.path,
         {
             **cached.identity,
+            "config_digest": None,
             "return": value,
             "score": score,
             "imitated": imitated,
@@ -117,7 +118,7 @@ def test_a_cell_of_the_table_can_be_run_and_trains_the_method_of_its_column(
 
 def test_only_tasks_and_methods_of_the_table_can_be_selected(tmp_path: Path):
     (tmp_path / "lmrl.md").write_text(
-        "<!-- scores -->\n<!-- /scores -->\n<!-- speed -->\n<!-- /speed -->\n"
+        "".join(f"<!-- {x} -->\n<!-- /{x} -->\n" for x in ("scores", "configs", "speed"))
     )
     bench = LMRL(print_only=True, folder=str(tmp_path / "kept"), docs=str(tmp_path))
     assert dataclasses.replace(bench, only="city-mc, nav_fo-ppo").run() == {
@@ -163,6 +164,7 @@ def test_the_column_between_two_iterations_is_the_return_of_the_seconds_rollouts
             cached.path,
             {
                 **cached.identity,
+                "config_digest": None,
                 "return": after,
                 "imitated": {"return": before},
                 "played": [before, between],

@@ -1,0 +1,101 @@
+"""The table of docs/systems.md, and the command that writes it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
+from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
+from agentrl_jax.launch.benchmarks.systems.system import STATES, System
+from agentrl_jax.launch.benchmarks.systems.text_systems import TEXT_SYSTEMS
+from agentrl_jax.launch.benchmarks.systems.visual_systems import VISUAL_SYSTEMS
+from agentrl_jax.launch.benchmarks.tables import archer_refuel, lmrl_gym
+from agentrl_jax.launch.benchmarks.tables.entries import TableEntry
+from agentrl_jax.launch.benchmarks.tables.markdown import format_mean, table_header, table_row
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
+
+SYSTEMS = (*TEXT_SYSTEMS, *VISUAL_SYSTEMS, *ABSENT_SYSTEMS)
+COLUMNS = ("system", "state", "pieces", "config", "environment", "figure", "absent")
+ENTRIES: dict[str, dict[tuple[str, str], TableEntry]] = {
+    "lmrl": lmrl_gym.ENTRIES,
+    "hierarchical": archer_refuel.ENTRIES,
+}
+NONE = "-"
+
+
+def systems_table(results: Path) -> str:
+    """A row per system, with figures from the cells cached in the folder of results."""
+    return "\n".join([*table_header(*COLUMNS), *(_row(system, results) for system in SYSTEMS)])
+
+
+def counts_sentence() -> str:
+    """How many systems are in each state."""
+    counts = Counter(system.state for system in SYSTEMS)
+    built, mechanisms, absent = (counts[state] for state in STATES.values())
+    return (
+        f"Of {len(SYSTEMS)} systems {built} are built, {mechanisms} are mechanisms on a diagnostic "
+        f"environment, and {absent} are absent."
+    )
+
+
+def _row(system: System, results: Path) -> str:
+    kind = f"{system.kind}: {', '.join(system.environments)}" if system.environments else NONE
+    return table_row(
+        f"{system.name} ({system.paper})",
+        system.state,
+        system.pieces or NONE,
+        _joined(f"`{config}`" for config in system.configs),
+        kind,
+        _figure(system, results),
+        system.absent,
+    )
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "; ".join(parts) or NONE
+
+
+def _figure(system: System, results: Path) -> str:
+    """Differences of comparisons with their verdicts, and returns of cells."""
+    figures = [
+        *(_comparison_figure(name, results) for name in system.comparisons),
+        *(_cell_figure(name, results) for name in system.cells),
+    ]
+    return _joined(figures) if figures or not system.configs else "not measured"
+
+
+def _comparison_figure(name: str, results: Path) -> str:
+    (comparison,) = (x for x in COMPARISONS if x.name == name)
+    verdict = comparison.verdict(comparison.load_values(results / "methods"))
+    if verdict is None:
+        return f"{name} {MISSING}"
+    return f"{name} {format_mean_interval(verdict[0], '+.3g')}, {verdict[1]}"
+
+
+def _cell_figure(name: str, results: Path) -> str:
+    bench, _, cell = name.partition("/")
+    task, _, method = cell.partition("-")
+    cells = ENTRIES[bench][task, method].load_results(results / bench)
+    return f"{cell} return {format_mean(cells, 'return', '.2f')}"
+
+
+@dataclass
+class SystemsTable:
+    """`systems`: writes the table of docs/systems.md; runs nothing."""
+
+    folder: str = option("benchmarks/results", "The folder of the cached cells.")
+    page: str = option("docs/systems.md", "The page with the table.")
+
+    def prepare(self) -> None:
+        """Uses none of this process's devices."""
+
+    def run(self) -> dict[str, Any]:
+        """Write the page and report how many systems are in each state."""
+        doc_tables.replace_section(Path(self.page), "counts", counts_sentence())
+        doc_tables.replace_section(Path(self.page), "systems", systems_table(Path(self.folder)))
+        counts = Counter(system.state for system in SYSTEMS)
+        return {"bench": "systems", **counts}

@@ -1,0 +1,78 @@
+"""Every config of the repository trains with a limit of 20 tokens an episode, at the smallest
+size.
+"""
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cut_down import all_variants, cut_down, save_chat_model
+
+from agentrl_jax.models.adapters import LoraConfig
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
+from agentrl_jax.models.tokenizers import FolderTokenizer
+from agentrl_jax.training import loop
+from agentrl_jax.training.config import Experiment
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+LIMIT = 20
+# Different in context, strategy, algorithm and source; the others are slow.
+REPRESENTATIVE = [
+    ("chain_supo", "method"),
+    ("dialogue_refuel", "refuel"),
+]
+
+
+def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
+    get_config = importlib.import_module(f"agentrl_jax.configs.{name}").get_config
+    experiment: Experiment = get_config(variant) if variant else get_config()
+    if "Chess" in experiment.environment.name:
+        pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
+    if isinstance(experiment.policy, LoraConfig):  # it names a model of the Hub
+        path = str(save_chat_model(folder / "model"))
+        policy = dataclasses.replace(experiment.policy, policy=PretrainedDecoder(path), rank=2)
+        experiment = dataclasses.replace(experiment, policy=policy, tokenizer=FolderTokenizer(path))
+    experiment = cut_down(experiment)
+    experiment.agent.limits.tokens = LIMIT
+    return experiment
+
+
+def train(name: str, variant: str, folder: Path) -> list[dict[str, Any]]:
+    """The metrics of each step of a run with the limit."""
+    experiment = limited_experiment(name, variant, folder)
+    run_dir = folder / "run"
+    summaries = loop.train(experiment, run_dir, quiet=True)
+    environments = experiment.evaluation.environments or ("its own",)
+    assert len(summaries) == len(experiment.phases) * len(environments)
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == sum(phase.steps for phase in experiment.phases.values())
+    for line in lines:
+        for metric in ("loss", "gradient_norm", "critic/loss"):
+            assert line.get(metric, 0.0) is not None, (metric, line)
+    return lines
+
+
+@pytest.mark.parametrize(("name", "variant"), REPRESENTATIVE)
+def test_episodes_of_a_run_are_cut(name: str, variant: str, tmp_path: Path):
+    steps = [line for line in train(name, variant, tmp_path) if line["phase"] == "rl"]
+    assert any(line["rollout/truncated"] > 0 for line in steps)
+    assert any(line["rollout/stopped/tokens"] > 0 for line in steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "variant"), [x for x in all_variants(CONFIGS) if x not in REPRESENTATIVE]
+)
+def test_a_run_with_cut_episodes_ends_without_an_error(name: str, variant: str, tmp_path: Path):
+    train(name, variant, tmp_path)
+
+
+def test_no_config_is_left_out():
+    pairs = all_variants(CONFIGS)
+    assert set(REPRESENTATIVE) < set(pairs) and len(pairs) == len(set(pairs)) > 150
+    modules = {name for name, _ in pairs}
+    files = {x.stem for x in CONFIGS.glob("*.py") if "def get_config" in x.read_text()}
+    assert modules == files and {("lookup_arpo", "tools"), ("wordle431_grpo", "")} < set(pairs)
