@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from agentrl_jax.multi_agent import MultiAgentEnvironment
     from agentrl_jax.policy import Policy
     from agentrl_jax.pytree import pytree_dataclass
-    from agentrl_jax.renderer import ChatRenderer, Renderer, TextRenderer
+    from agentrl_jax.renderer import ChatFormat, ChatRenderer, Renderer, TextRenderer
     from agentrl_jax.rollout.agent import Agent, Limits
     from agentrl_jax.rollout.runtime import Runtime, Strategy
     from agentrl_jax.rollout.strategy import IndependentEpisodes, RolloutPiece
+    from agentrl_jax.tool_environment import ToolEnvironment
+    from agentrl_jax.tools import Tool, tool
     from agentrl_jax.training.algorithm import Algorithm, PerAgent, Unchanged
     from agentrl_jax.training.async_rollouts import AsyncRollouts
     from agentrl_jax.training.config import (
@@ -76,6 +78,7 @@ _MODULES = {
     "Batch": "agentrl_jax.learner.packing",
     "Call": "agentrl_jax.trajectories",
     "CapturedEpisodes": "agentrl_jax.capture.strategy",
+    "ChatFormat": "agentrl_jax.renderer",
     "ChatRenderer": "agentrl_jax.renderer",
     "ContextManager": "agentrl_jax.context",
     "DemonstrationConfig": "agentrl_jax.training.config",
@@ -124,6 +127,8 @@ _MODULES = {
     "TextDocuments": "agentrl_jax.training.pretraining",
     "TextRenderer": "agentrl_jax.renderer",
     "ThreadPool": "agentrl_jax.workers.thread_pool",
+    "Tool": "agentrl_jax.tools",
+    "ToolEnvironment": "agentrl_jax.tool_environment",
     "TrainState": "agentrl_jax.learner.train_state",
     "Trajectory": "agentrl_jax.trajectories",
     "Turn": "agentrl_jax.trajectories",
@@ -137,6 +142,7 @@ _MODULES = {
     "pack": "agentrl_jax.learner.packing",
     "pytree_dataclass": "agentrl_jax.pytree",
     "save": "agentrl_jax.models",
+    "tool": "agentrl_jax.tools",
     "train": "agentrl_jax.training.loop",
     "user": "agentrl_jax.messages",
 }

@@ -12,9 +12,10 @@ from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, assistant
 
 Messages = tuple[Message, ...]
-# A scripted policy reads the environment itself, hidden state included, and returns an action text.
-# Its first parameter is the environment class that lists it in `scripted_policies`.
-ScriptedPolicy = Callable[[Any, np.random.Generator], str]
+# A scripted policy reads the environment itself, hidden state included, and returns an action: its
+# text, or a message where it calls tools. Its first parameter is the environment class that lists
+# it in `scripted_policies`.
+ScriptedPolicy = Callable[[Any, np.random.Generator], str | Message]
 
 
 class MessageSpace(spaces.Space):
@@ -62,7 +63,8 @@ class Environment(gymnasium.Env):
     """A text environment.
 
     Subclasses define `_reset` and `_step`, never handle tokens, and draw random numbers only from
-    `self.np_random`.
+    `self.np_random`. One that reads more of an action than its text, such as tool calls, defines
+    `_step_message` instead of `_step`.
 
     `reset(seed=, options=)` returns the opening messages; `step(action)` returns the new messages
     only, the reward, and `terminated` / `truncated`. An illegal text gets an observation, never an
@@ -99,6 +101,10 @@ class Environment(gymnasium.Env):
         """Process an action text, without its stop token; returns what `step` does."""
         raise NotImplementedError(f"{type(self).__name__} must define _step")
 
+    def _step_message(self, message: Message) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
+        """Process an action message; returns what `step` does."""
+        return self._step(message.text)
+
     def actions(self) -> Sequence[str] | None:
         """The legal action texts, where they are few enough to list; None: not listed."""
         return None
@@ -117,7 +123,7 @@ class Environment(gymnasium.Env):
         if self._is_over:
             raise EnvironmentFailure("the episode is over (or never began): call reset() first")
         message = assistant(action) if isinstance(action, str) else action
-        observation, reward, terminated, truncated, info = self._step(message.text)
+        observation, reward, terminated, truncated, info = self._step_message(message)
         self._is_over = terminated or truncated
         self._step_history.append((message, observation))
         info = {"rewards": {"task": float(reward)}, **info}
@@ -127,7 +133,8 @@ class Environment(gymnasium.Env):
         """The transcript so far."""
         parts = [m.text for m in self._opening]
         for action, observation in self._step_history:
-            parts += [action.text, *(m.text for m in observation)]
+            calls = [f"{call.name}({call.arguments})" for call in action.tool_calls]
+            parts += [action.text, *calls, *(m.text for m in observation)]
         return "".join(part if part.endswith("\n") else part + "\n" for part in parts)
 
     def fork(self, turn: int | None = None) -> "Environment":

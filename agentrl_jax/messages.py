@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
+# A tool in OpenAI's JSON: {"type": "function", "function": {"name": ..., "parameters": ...}}.
+ToolSchema = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,21 +24,30 @@ class ImagePart:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A function call requested by a model; `arguments` is the JSON text that it wrote."""
+    """A function call requested by a model; `arguments` is a JSON object as text.
+
+    Where the call is malformed, `error` says how, and `arguments` is the text that was written.
+    """
 
     id: str
     name: str
     arguments: str
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One chat message: a role, text or text and image parts, and an assistant's tool calls."""
+    """One chat message: a role, text or text and image parts, and an assistant's tool calls.
+
+    `content` is what stands beside the tool calls. `raw_text` is the text that a policy wrote,
+    where content and calls were parsed from it; a renderer shows it as it is.
+    """
 
     role: Role
     content: str | tuple[TextPart | ImagePart, ...] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    raw_text: str | None = None
 
     @property
     def text(self) -> str:
@@ -44,6 +55,11 @@ class Message:
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    @property
+    def full_text(self) -> str:
+        """`raw_text` where there is one, else the text without the calls."""
+        return self.text if self.raw_text is None else self.raw_text
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
@@ -54,7 +70,7 @@ class Message:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The message in OpenAI's JSON format."""
+        """The message in OpenAI's JSON format; `raw_text` and a call's `error` only where set."""
         content: Any = self.content
         if not isinstance(content, str):
             content = [
@@ -70,11 +86,14 @@ class Message:
                     "id": call.id,
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments},
+                    **({"error": call.error} if call.error else {}),
                 }
                 for call in self.tool_calls
             ]
         if self.tool_call_id is not None:
             data["tool_call_id"] = self.tool_call_id
+        if self.raw_text is not None:
+            data["raw_text"] = self.raw_text
         return data
 
     @classmethod
@@ -89,10 +108,15 @@ class Message:
                 for part in content
             )
         calls = tuple(
-            ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+            ToolCall(
+                call["id"],
+                call["function"]["name"],
+                call["function"]["arguments"],
+                call.get("error", ""),
+            )
             for call in data.get("tool_calls") or ()
         )
-        return cls(data["role"], content, calls, data.get("tool_call_id"))
+        return cls(data["role"], content, calls, data.get("tool_call_id"), data.get("raw_text"))
 
     def replace(self, **changes: Any) -> "Message":
         return dataclasses.replace(self, **changes)
@@ -106,5 +130,30 @@ def assistant(text: str) -> Message:
     return Message("assistant", text)
 
 
+def tool_result(call: ToolCall, text: str) -> Message:
+    """The message that answers a tool call."""
+    return Message("tool", text, tool_call_id=call.id)
+
+
+def with_call_ids(message: Message, turn: int) -> Message:
+    """The message with tool calls whose ids no other turn's have."""
+    calls = (
+        dataclasses.replace(call, id=f"call_{turn}_{i}")
+        for i, call in enumerate(message.tool_calls)
+    )
+    return message.replace(tool_calls=tuple(calls)) if message.tool_calls else message
+
+
 def texts(messages: Sequence[Message]) -> list[str]:
     return [message.text for message in messages]
+
+
+def action_to_json(action: "Message | str") -> "str | dict[str, Any]":
+    """An action as JSON data: its text where the message is nothing but that."""
+    message = assistant(action) if isinstance(action, str) else action
+    return message.text if message == assistant(message.text) else message.to_dict()
+
+
+def action_from_json(data: "str | Mapping[str, Any]") -> Message:
+    """The inverse of `action_to_json`."""
+    return assistant(data) if isinstance(data, str) else Message.from_dict(data)

@@ -141,7 +141,8 @@ class MultiAgentEnvironment(Environment):
     def _play_scripted_moves(self) -> None:
         """Make the scripted policy's moves until an external player is to move."""
         while not self._end_reason and self.current_player not in self.external_players:
-            self._make_move(self._opponent_policy(self, self.np_random))
+            action = self._opponent_policy(self, self.np_random)
+            self._make_move(action if isinstance(action, str) else action.text)
 
     def _make_move(self, text: str) -> None:
         player, legal = self.current_player, list(self._legal_moves())

@@ -1,17 +1,18 @@
 """`Renderer`: messages to token ids and back; the ids are authoritative, text derives from them."""
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, assistant
+from agentrl_jax.messages import Message, ToolSchema, assistant
+from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
+from agentrl_jax.tool_formats import HermesToolFormat, ToolFormat
+from agentrl_jax.tools_as_text import with_tools_as_text
 from agentrl_jax.trajectories import Call
-
-TokenIds = np.ndarray  # int32 [tokens]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +20,6 @@ class RenderedPrompt:
     """A prompt as token ids."""
 
     ids: TokenIds
-    roles: tuple[str, ...]  # the role that each token belongs to; "" where a template writes it
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of image placeholder tokens
 
 
@@ -31,16 +31,20 @@ class Renderer(Protocol):
     """
 
     stop_ids: tuple[int, ...]
-    codec: "TextCodec"  # of plain texts: an agent program may prompt with text
+    codec: TextCodec  # of plain texts: an agent program may prompt with text
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
         """The prompt of the policy's next message."""
         ...
 
     def continuation_ids(
-        self, call: Call, history: Sequence[Message], new_messages: Sequence[Message]
+        self,
+        call: Call,
+        history: Sequence[Message],
+        new_messages: Sequence[Message],
+        tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
         """The ids that the next prompt adds after the action of `call`.
 
@@ -51,46 +55,24 @@ class Renderer(Protocol):
             call: the generation to extend.
             history: the conversation so far; its last message is that of the action.
             new_messages: what follows it.
+            tools: those that the call's prompt shows.
         """
         ...
 
-    def parse(self, action: TokenIds) -> Message:
-        """The assistant message of sampled ids, without the stop token."""
+    def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
+        """The assistant message of sampled ids, without the stop token.
+
+        Where there are tools, calls of them are parsed.
+        """
+        ...
+
+    def parse_text(self, text: str, tools: Sequence[ToolSchema] = ()) -> Message:
+        """The assistant message of a decoded action."""
         ...
 
     def action_ids(self, message: Message) -> TokenIds:
         """Ids of a demonstrated message, as the policy should write it, stop token included."""
         ...
-
-
-def _readonly_ids(ids: Sequence[int]) -> TokenIds:
-    array = np.asarray(ids, np.int32)
-    array.setflags(write=False)
-    return array
-
-
-class TextCodec:
-    """Text to ids and back, cached.
-
-    `encode_plain` never reads an environment's text as a special token.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self.encode_plain = functools.lru_cache(65536)(self._encode_plain)
-        self.decode = functools.lru_cache(65536)(self._decode)
-
-    def encode_with_special_tokens(self, text: str) -> TokenIds:
-        """Ids of a text in which special tokens are spelled on purpose."""
-        return _readonly_ids(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _encode_plain(self, text: str) -> TokenIds:
-        return _readonly_ids(
-            self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        )
-
-    def _decode(self, ids: tuple[int, ...]) -> str:
-        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
 
 def _reject_images(messages: Sequence[Message]) -> None:
@@ -100,8 +82,10 @@ def _reject_images(messages: Sequence[Message]) -> None:
         )
 
 
-def _strip_stop(action: TokenIds, stop_ids: tuple[int, ...]) -> TokenIds:
-    return action[:-1] if len(action) and int(action[-1]) in stop_ids else action
+def decode_action(renderer: Renderer, action: TokenIds) -> str:
+    """The text of sampled ids, without the stop token."""
+    has_stop = len(action) > 0 and int(action[-1]) in renderer.stop_ids
+    return renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
 
 
 class TextRenderer:
@@ -129,17 +113,20 @@ class TextRenderer:
         )
 
     def render(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
         _reject_images(messages)
         if tools:
             raise UserError("a plain transcript does not support tools: use a chat renderer")
         parts = [self._message_ids(m) for m in messages]
-        roles = tuple(m.role for m, part in zip(messages, parts) for _ in part)
-        return RenderedPrompt(np.concatenate([np.zeros(0, np.int32), *parts]), roles)
+        return RenderedPrompt(np.concatenate([np.zeros(0, np.int32), *parts]))
 
     def continuation_ids(
-        self, call: Call, history: Sequence[Message], new_messages: Sequence[Message]
+        self,
+        call: Call,
+        history: Sequence[Message],
+        new_messages: Sequence[Message],
+        tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
         _reject_images(new_messages)
         closed = len(call.action) > 0 and int(call.action[-1]) in self.stop_ids
@@ -150,47 +137,75 @@ class TextRenderer:
             ]
         )
 
-    def parse(self, action: TokenIds) -> Message:
-        return assistant(self.codec.decode(tuple(_strip_stop(action, self.stop_ids).tolist())))
+    def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
+        return self.parse_text(decode_action(self, action))
+
+    def parse_text(self, text: str, tools: Sequence[ToolSchema] = ()) -> Message:
+        return assistant(text)
 
     def action_ids(self, message: Message) -> TokenIds:
+        if message.tool_calls:
+            raise UserError("a plain transcript does not support tool calls: use a chat renderer")
         return np.concatenate(
             [self.codec.encode_plain(message.text.removesuffix(self._stop_text)), self._stop_array]
         )
 
 
 class ChatRenderer:
-    """A Hugging Face chat template.
+    """A Hugging Face chat template, and the format in which the model writes tool calls.
 
-    It works for any template that renders earlier turns the same way when later ones follow.
+    A policy's messages are shown as it wrote them; others' tool calls, in the format.
     """
 
-    def __init__(self, tokenizer: Any, stop: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        stop: str | None = None,
+        tool_format: ToolFormat = HermesToolFormat(),  # noqa: B008  it is frozen
+        tools_as_text: bool = False,
+    ) -> None:
+        """Of a tokenizer with a chat template.
+
+        Args:
+            tokenizer: of the policy.
+            stop: the token that ends an action; None: the end-of-sequence token.
+            tool_format: how tool calls are written and parsed.
+            tools_as_text: for templates that know no tools: these are described in the first
+                message, and their results are user messages.
+        """
         if not getattr(tokenizer, "chat_template", None):
             raise UserError(
                 "the tokenizer has no chat template: "
                 "set tokenizer.chat_template or use TextRenderer"
             )
-        self.codec = TextCodec(tokenizer)
+        self.codec, self.tool_format = TextCodec(tokenizer), tool_format
         self._stop_text = stop or tokenizer.eos_token
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
+        self._tools_as_text = tools_as_text
+        self._template = ChatTemplate(tokenizer, self._prepare)
         # Escaped in the environment's texts only: the model's own are re-encoded only where the
         # context is rebuilt.
         self._special_tokens = [token for token in tokenizer.all_special_tokens if len(token) > 1]
 
-    def _apply_template(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[dict[str, Any]],
-        add_generation_prompt: bool,
-    ) -> str:
+    def _prepare(
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema]
+    ) -> tuple[Sequence[Message], Sequence[ToolSchema]]:
+        """Messages and tools as the template gets them."""
         _reject_images(messages)
-        return self.codec.tokenizer.apply_chat_template(
-            [self._escape_special_tokens(m).to_dict() for m in messages],
-            tools=list(tools) or None,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-        )
+        prepared = [self._escape_special_tokens(self._with_calls_in_text(m)) for m in messages]
+        if not self._tools_as_text:
+            return prepared, tools
+        return with_tools_as_text(prepared, tools, self.tool_format), ()
+
+    def _with_calls_in_text(self, message: Message) -> Message:
+        text = self._action_text(message) if message.role == "assistant" else message.text
+        return Message(message.role, text, tool_call_id=message.tool_call_id)
+
+    def _action_text(self, message: Message) -> str:
+        """The message as the policy wrote it, or would."""
+        if message.raw_text is not None or not message.tool_calls:
+            return message.full_text
+        return self.tool_format.render(message.text, message.tool_calls)
 
     def _escape_special_tokens(self, message: Message) -> Message:
         """Special tokens of an environment, user or tool are broken by a space.
@@ -204,42 +219,49 @@ class ChatRenderer:
             text = text.replace(token, f"{token[0]} {token[1:]}")
         return message.replace(content=text)
 
-    def _encode(self, text: str) -> Any:
-        return self.codec.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-
     def render(
-        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+        self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        text = self._apply_template(messages, tools, add_generation_prompt=True)
-        encoded = self._encode(text)
-        ends: list[tuple[int, str]] = []
-        for i, message in enumerate(messages):
-            prefix = self._apply_template(messages[: i + 1], tools, add_generation_prompt=False)
-            ends.append((len(prefix) if text.startswith(prefix) else -1, message.role))
-        roles = tuple(
-            next((role for end, role in ends if start < end), "")
-            for start, _ in encoded["offset_mapping"]
-        )
-        return RenderedPrompt(_readonly_ids(encoded["input_ids"]), roles)
+        text = self._template.prompt_text(messages, tools)
+        return RenderedPrompt(self.codec.encode_with_special_tokens(text))
 
     def continuation_ids(
-        self, call: Call, history: Sequence[Message], new_messages: Sequence[Message]
+        self,
+        call: Call,
+        history: Sequence[Message],
+        new_messages: Sequence[Message],
+        tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
-        before = (
-            self._apply_template(history[:-1], (), add_generation_prompt=True) + history[-1].text
-        )
-        after = self._apply_template([*history, *new_messages], (), add_generation_prompt=True)
-        if not after.startswith(before):
+        added = self._template.added_text(history, new_messages, tools)
+        if added is None:
             return None
-        rest = after[len(before) :]
         if len(call.action) and int(call.action[-1]) in self.stop_ids:
-            if not rest.startswith(self._stop_text):
+            if not added.startswith(self._stop_text):
                 return None
-            rest = rest.removeprefix(self._stop_text)
-        return _readonly_ids(self._encode(rest)["input_ids"])
+            added = added.removeprefix(self._stop_text)
+        return self.codec.encode_with_special_tokens(added)
 
-    def parse(self, action: TokenIds) -> Message:
-        return assistant(self.codec.decode(tuple(_strip_stop(action, self.stop_ids).tolist())))
+    def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
+        return self.parse_text(decode_action(self, action), tools)
+
+    def parse_text(self, text: str, tools: Sequence[ToolSchema] = ()) -> Message:
+        parsed = self.tool_format.parse(text, tools) if tools else None
+        if parsed is None or not parsed.calls:
+            return assistant(text)
+        return Message("assistant", parsed.content, parsed.calls, raw_text=text)
 
     def action_ids(self, message: Message) -> TokenIds:
-        return _readonly_ids([*self.codec.encode_plain(message.text).tolist(), *self.stop_ids])
+        text = self._action_text(message)
+        return readonly_ids([*self.codec.encode_plain(text).tolist(), *self.stop_ids])
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A config's renderer: a `ChatRenderer` with these arguments."""
+
+    stop: str | None = None
+    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
+    tools_as_text: bool = False
+
+    def __call__(self, tokenizer: Any) -> ChatRenderer:
+        return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text)

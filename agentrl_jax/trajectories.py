@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, ToolSchema
 
 Source = Literal["sampled", "demonstration", "patch", "scripted", "ranked"]
 FinishReason = Literal["stop", "budget", "context"]
@@ -132,6 +132,7 @@ class Trajectory:
     error: str | None = None
     parent: int | None = None
     branch_turn: int | None = None
+    tools: tuple[ToolSchema, ...] = ()  # that the agent was offered
 
     @property
     def environment(self) -> str:

@@ -32,6 +32,7 @@ ENVIRONMENTS = {
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
     "agentrl/Advice-v0": ("agentrl_jax.envs.dialogue.advice:Advice", {}),
+    "agentrl/PriceList-v0": ("agentrl_jax.envs.tool_use.price_list:PriceList", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from agentrl_jax.environment import Environment, ScriptedPolicy
 from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message
 
 
 @dataclass(frozen=True)
@@ -22,5 +23,5 @@ class MixturePolicy:
                 f"first_probability must be a probability, not {self.first_probability}"
             )
 
-    def __call__(self, env: Environment, rng: np.random.Generator) -> str:
+    def __call__(self, env: Environment, rng: np.random.Generator) -> Message | str:
         return (self.first if rng.random() < self.first_probability else self.second)(env, rng)

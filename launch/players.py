@@ -13,11 +13,14 @@ import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.dataclass_flags import parse_literals
+from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.reporting.reporter import evaluation_table
 from agentrl_jax.reporting.statistics import summarize
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.storage import config_json
+from agentrl_jax.tool_formats import ParsedCalls, PythonListToolFormat
+from agentrl_jax.tools_as_text import describe_tools
 from agentrl_jax.training.agent_models import add_agents, saved_models
 from agentrl_jax.training.builders import find_checkpoint, load_tokenizer, make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
@@ -124,7 +127,7 @@ def evaluate(
 
 def print_messages(messages: Messages) -> None:
     """Print an observation, ended by a newline."""
-    text = "".join(m.text for m in messages)
+    text = "".join(m.text + "\n" * (m.role == "tool") for m in messages)
     print(text, end="" if text.endswith("\n") or not text else "\n")
 
 
@@ -141,7 +144,7 @@ def watch(
     (trajectory,) = play_episodes(environment, scripted_policy, checkpoint, 1, seed, temperature)
     print_messages(trajectory.opening)
     for turn in trajectory.turns:
-        print(f"> {turn.action.text}")
+        print(f"> {PythonListToolFormat().render(turn.action.text, turn.action.tool_calls)}")
         print_messages(turn.observation)
     text = outcome_text(trajectory.total_reward, trajectory.succeeded, len(trajectory.turns))
     print(f"{text}, stop reason: {trajectory.stop_reason}" if trajectory.truncated else text)
@@ -151,19 +154,28 @@ def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None
     """A person types the actions; Ctrl-D leaves."""
     env = make(environment.name, environment.options)
     print(env.rules.strip(), end="\n\n")
-    opening, _ = env.reset(seed=random.randrange(2**31) if seed is None else seed)
+    opening, info = env.reset(seed=random.randrange(2**31) if seed is None else seed)
+    tools = info.get("tools", ())
+    if tools:
+        print(describe_tools(tools, PythonListToolFormat()), end="\n\n")
     print_messages(opening)
-    total, turns, done, info = 0.0, 0, False, {}
+    total, turns, done = 0.0, 0, False
     while not done:
         try:
             text = input("> ")
         except EOFError:
             print("\nleft")
             return
-        observation, reward, terminated, truncated, info = env.step(text)
+        observation, reward, terminated, truncated, info = env.step(typed_action(text, tools))
         print_messages(observation)
         total, turns, done = total + reward, turns + 1, terminated or truncated
     print(outcome_text(total, info.get("success"), turns))
+
+
+def typed_action(text: str, tools: Sequence[ToolSchema]) -> Message:
+    """What a person typed: `[look_up(item="fig")]` calls a tool."""
+    parsed = PythonListToolFormat().parse(text, tools) if tools else ParsedCalls(text)
+    return Message("assistant", parsed.content, parsed.calls)
 
 
 def print_warning(text: str) -> None:

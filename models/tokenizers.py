@@ -19,10 +19,18 @@ from agentrl_jax.errors import UserError
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IM_START, IM_END = "<|im_start|>", "<|im_end|>"
 
+# Tools are one JSON object a line in a turn of their own; calls are written as Hermes does.
 CHATML = """\
-{%- if tools %}{{ raise_exception('this chat template shows no tools') }}{% endif %}
+{%- if tools %}{{ '<|im_start|>tools\\n' }}
+{%- for tool in tools %}{{ tool.function | tojson + '\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}
+{%- endif %}
 {%- for message in messages %}
-{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') + '<|im_end|>\\n' }}
+{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') }}
+{%- for call in message.tool_calls or [] %}
+{%- if message['content'] or not loop.first %}{{ '\\n' }}{% endif %}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+{%- endfor %}{{ '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
@@ -59,6 +67,7 @@ def train_bpe(
     chat: bool = False,
     all_bytes: bool = True,
     merge_across_spaces: bool = False,
+    split_digits: bool = False,
 ) -> PreTrainedTokenizerFast:
     """Byte-pair encoding over bytes with at most `vocab_size` ids, special tokens included
     (Sennrich et al. 2016, arXiv:1508.07909).
@@ -75,6 +84,7 @@ def train_bpe(
             becomes `<unk>`.
         merge_across_spaces: a token may span spaces, up to a whole line (as in SuperBPE,
             arXiv:2503.13423); repetitive text takes a third of the tokens.
+        split_digits: each digit is a token of its own, so that numbers can be copied.
 
     Raises:
         UserError: `vocab_size` is too small for the bytes and the special tokens.
@@ -87,7 +97,8 @@ def train_bpe(
     tokenizer = Tokenizer(models.BPE() if all_bytes else models.BPE(unk_token=UNK))
     newline = pre_tokenizers.Split("\n", behavior="isolated")
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not merge_across_spaces)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([newline, words])
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if split_digits else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([newline, *digits, words])
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = list(_byte_vocabulary()) if all_bytes else []
     trainer = trainers.BpeTrainer(
@@ -108,10 +119,16 @@ class BPETokenizer:
     all_bytes: bool = True
     chat: bool = False
     merge_across_spaces: bool = False
+    split_digits: bool = False
 
     def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         return train_bpe(
-            texts, self.vocab_size, self.chat, self.all_bytes, self.merge_across_spaces
+            texts,
+            self.vocab_size,
+            self.chat,
+            self.all_bytes,
+            self.merge_across_spaces,
+            self.split_digits,
         )
 
 

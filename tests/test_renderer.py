@@ -2,7 +2,6 @@
 token.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -346,30 +345,6 @@ def test_there_is_no_continuation_where_a_template_ends_turns_otherwise():
     assert truncated is not None and decode_ids(renderer, truncated).startswith(
         "\n<|im_start|>user"
     )
-
-
-def test_every_token_has_the_role_of_its_message():
-    messages = [Message("system", "be safe."), user("go\n"), assistant("left"), user("wall\n")]
-    for renderer in TEXT_RENDERERS.values():
-        rendered = renderer.render(messages)
-        assert len(rendered.roles) == len(rendered.ids)
-        by_role = {
-            role: decode_ids(
-                renderer, [i for i, r in zip(rendered.ids, rendered.roles) if r == role]
-            )
-            for role in set(rendered.roles)
-        }
-        assert by_role == {"system": "be safe.", "user": "go\nwall\n", "assistant": "left\n"}
-    for renderer in CHAT_RENDERERS.values():
-        rendered = renderer.render(messages)
-        groups = [
-            (role, decode_ids(renderer, [int(i) for _, i in members]))
-            for role, members in itertools.groupby(
-                zip(rendered.roles, rendered.ids), key=lambda pair: pair[0]
-            )
-        ]
-        expected = [(m.role, f"<|im_start|>{m.role}\n{m.text}<|im_end|>\n") for m in messages]
-        assert groups == [*expected, ("", "<|im_start|>assistant\n")]
 
 
 def test_rendered_ids_cannot_be_changed_behind_the_cache():

@@ -1,9 +1,8 @@
 """`AgentTable`: the agents that programs address by a request's `model`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agentrl_jax.capture.tool_formats import HermesToolFormat, ToolFormat
 from agentrl_jax.engine import Engine
 from agentrl_jax.rollout.agent import Agent
 
@@ -18,7 +17,6 @@ class AgentTable:
     call_timeout: float = 300.0  # seconds for a call
     # Whether programs may set temperature, top-p, top-k and min-p, or only the run.
     allow_sampling_overrides: bool = True
-    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
     max_calls: int = 0  # the newest calls that a session keeps; 0: all
 
     def agent_for(self, model: str) -> Agent:

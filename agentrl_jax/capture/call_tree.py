@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -9,14 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
 
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
-from agentrl_jax.capture.tool_formats import canonicalize, with_calls_as_text
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, ToolCall, assistant, user
+from agentrl_jax.messages import Message, ToolSchema, assistant, user
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, RandomKey, Sampling, starts_with
@@ -38,6 +37,7 @@ class CallNode:
     new_messages: tuple[Message, ...]  # what its prompt adds to the call that it extends, or all
     full_text: str | None = None  # for completions of text: prompt and completion
     rewards: dict[str, float] = field(default_factory=dict)
+    tools: tuple[ToolSchema, ...] = ()  # that its request offered
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class CallTree:
                 else prompt_from_text(request.prompt, agent, self.nodes)
             )
             sampling = self._sampling(request, agent, len(prompt.ids))
-        except (UserError, TemplateError) as error:
+        except UserError as error:
             raise APIError(str(error)) from error
         # Random numbers depend on the prompt and not on the order of arrival: concurrent calls
         # sample the same whichever is first.
@@ -119,6 +119,8 @@ class CallTree:
             message = assistant(codec.decode(tuple(ids[:-1] if has_stop_id else ids)))
             full_text = prompt.full_text + codec.decode(tuple(ids))
         choice = self._make_choice(prepared, call, message, choice_index)
+        if choice.message.tool_calls:
+            message = choice.message.replace(raw_text=message.text)
         node = CallNode(
             prepared.completion_id,
             choice_index,
@@ -128,6 +130,7 @@ class CallTree:
             (*prompt.history, message),
             prompt.new_messages,
             full_text,
+            tools=request.tools,
         )
         self.nodes.append(node)
         self._evict_oldest()
@@ -151,16 +154,15 @@ class CallTree:
             self._prompt_counts.clear()
 
     def _prompt_from_messages(self, request: CompletionRequest, agent: Agent) -> Prompt:
-        messages = tuple(
-            with_calls_as_text(message, self._agent_table.tool_format)
-            for message in request.messages
-        )
+        messages = tuple(request.messages)
         hashes = _prefix_hashes(agent, request)
         for last in range(len(messages) - 1, 0, -1):
             node = self._node_of_prefix.get(hashes[last])
             if node is not None:
                 new = messages[last + 1 :]
-                bridge = agent.renderer.continuation_ids(node.call, node.history, new)
+                bridge = agent.renderer.continuation_ids(
+                    node.call, node.history, new, request.tools
+                )
                 if bridge is not None:
                     return Prompt(
                         np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
@@ -198,24 +200,25 @@ class CallTree:
     def _make_choice(
         self, prepared: PreparedRequest, call: Call, message: Message, choice_index: int
     ) -> CompletionChoice:
-        request, parse = prepared.request, prepared.agent.renderer.parse
-        text, calls = truncate_at_stop(message.text, request.stop), ()
-        if request.parse_tool_calls:
-            text, calls = self._agent_table.tool_format.parse(text)
+        request, renderer = prepared.request, prepared.agent.renderer
+        text = truncate_at_stop(message.text, request.stop)
+        answer = renderer.parse_text(text, request.tools if request.parse_tool_calls else ())
+        if any(tool_call.error for tool_call in answer.tool_calls):
+            answer = assistant(text)  # as other servers of this API do
         name = f"call_{prepared.completion_id.partition('-')[2]}-{choice_index}"
         tool_calls = tuple(
-            ToolCall(f"{name}-{i}", function, arguments)
-            for i, (function, arguments) in enumerate(calls)
+            dataclasses.replace(tool_call, id=f"{name}-{i}")
+            for i, tool_call in enumerate(answer.tool_calls)
         )
         reason = (
             "tool_calls" if tool_calls else "stop" if call.finish_reason == "stop" else "length"
         )
         tokens = (
-            tuple(parse(call.action[i : i + 1]).text for i in range(len(call.action)))
+            tuple(renderer.parse(call.action[i : i + 1]).text for i in range(len(call.action)))
             if request.logprobs
             else ()
         )
-        return CompletionChoice(call, Message("assistant", text, tool_calls), reason, tokens)
+        return CompletionChoice(call, Message("assistant", answer.text, tool_calls), reason, tokens)
 
 
 def prompt_from_text(
@@ -270,3 +273,19 @@ def _prefix_hashes(agent: Agent, request: CompletionRequest) -> list[bytes]:
         name = hashlib.blake2b(name + repr(canonicalize(message)).encode(), digest_size=16).digest()
         names.append(name)
     return names
+
+
+def canonicalize(message: Message) -> Message:
+    """The message with sorted and evenly spaced JSON in its tool calls, which clients change."""
+    calls = tuple(
+        dataclasses.replace(call, arguments=_sort_json_keys(call.arguments))
+        for call in message.tool_calls
+    )
+    return message.replace(tool_calls=calls)
+
+
+def _sort_json_keys(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments

@@ -6,6 +6,7 @@ from typing import Any, get_args
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.request_fields import parse_string
 from agentrl_jax.messages import Message, Role, ToolCall
+from agentrl_jax.tools.json_schema import is_tool_schema
 
 MESSAGE_FIELDS = {"role", "content", "tool_calls", "tool_call_id"}
 # Fields of a message that may only be empty.
@@ -28,14 +29,9 @@ def parse_tools(tools: Any, choice: Any) -> tuple[tuple[dict[str, Any], ...], bo
             "tool_choice",
             "unsupported_parameter",
         )
-    right = isinstance(tools, list) and all(
-        isinstance(tool, dict)
-        and tool.get("type") == "function"
-        and isinstance(tool.get("function"), dict)
-        and isinstance(tool["function"].get("name"), str)
-        for tool in tools
-    )
-    if not right:
+    if not isinstance(tools, list) or not all(
+        is_tool_schema(tool) and tool.get("type") == "function" for tool in tools
+    ):
         raise APIError(
             'tools must be of the form {"type": "function", '
             '"function": {"name": ..., "parameters": ...}}',

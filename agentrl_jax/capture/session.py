@@ -267,6 +267,7 @@ class CaptureSession:
             nodes[0].agent.name,
             success=self._success,
             stop_reason=self._stop_reason or "terminated",
+            tools=nodes[0].tools,
         )
 
 

@@ -7,13 +7,12 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from agentrl_jax.capture.agent_process import start_agent_process
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.session import CaptureSession
-from agentrl_jax.capture.tool_formats import HermesToolFormat, ToolFormat
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.rollout.agent_session import WaitTracker
 from agentrl_jax.rollout.runtime import Runtime
@@ -44,7 +43,6 @@ class CapturedEpisodes:
     prompt: Callable[[Task], str] | None = None  # the text that a program gets for its task
     # Whether programs choose temperature, top-p, top-k and min-p, or the run.
     allow_sampling_overrides: bool = True
-    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
     host: str = "127.0.0.1"
     port: int = 0  # 0: any
     token_variable: str = ""  # the environment variable with the token of programs from outside
@@ -128,7 +126,6 @@ class _ProgramRunner:
             c.agent,
             runtime.timeouts.turn,
             c.allow_sampling_overrides,
-            c.tool_format,
         )
         episode_id = f"{key[-1]}-{secrets.token_hex(6)}"
         prompt = c.prompt(task) if c.prompt else ""

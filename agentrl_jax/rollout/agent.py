@@ -8,7 +8,7 @@ import numpy as np
 
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.trajectories import Call, Sampling, StopReason, Turn, environment_label
 
@@ -80,8 +80,10 @@ class PromptBuilder:
     any other view is rendered anew.
     """
 
-    def __init__(self, agent: Agent, opening: Sequence[Message]) -> None:
-        self._agent, self._opening = agent, opening
+    def __init__(
+        self, agent: Agent, opening: Sequence[Message], tools: Sequence[ToolSchema] = ()
+    ) -> None:
+        self._agent, self._opening, self._tools = agent, opening, tools
         # The view of each call with the call's own message last.
         self._history: list[tuple[list[Message], Call]] = []
         self._last_view: list[Message] = []
@@ -111,10 +113,12 @@ class PromptBuilder:
         for earlier_view, call in reversed(self._history):
             if view[: len(earlier_view)] == earlier_view:
                 new_messages = view[len(earlier_view) :]
-                bridge = self._agent.renderer.continuation_ids(call, earlier_view, new_messages)
+                bridge = self._agent.renderer.continuation_ids(
+                    call, earlier_view, new_messages, self._tools
+                )
                 if bridge is not None:
                     return np.concatenate([call.prompt, call.action, bridge]), call
-        return self._agent.renderer.render(view).ids, None
+        return self._agent.renderer.render(view, self._tools).ids, None
 
     def add_call(self, call: Call, message: Message) -> None:
         """Add the policy's answer to the last prompt."""

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import DeadlineExceeded
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, ToolSchema, with_call_ids
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
 from agentrl_jax.timeouts import time_limit
@@ -68,6 +69,20 @@ async def sample_call(
         raise
 
 
+@dataclass(frozen=True)
+class EpisodeStart:
+    """What an agent has before its first action."""
+
+    opening: Messages
+    tools: tuple[ToolSchema, ...] = ()
+    agent_index: int = 0  # the player's index in a multi-agent environment
+
+    @classmethod
+    def of_reset(cls, opening: Sequence[Message], info: Mapping[str, Any]) -> "EpisodeStart":
+        """From what an environment's reset returns."""
+        return cls(tuple(opening), tuple(info.get("tools", ())), info.get("seat", 0))
+
+
 class AgentSession:
     """An agent's side of one episode.
 
@@ -80,9 +95,8 @@ class AgentSession:
         agent: Agent,
         engine: Engine,
         key: RandomKey,
-        opening: Sequence[Message],
+        start: EpisodeStart,
         timeout_seconds: float,
-        agent_index: int = 0,
         track_wait: WaitTracker = untracked_wait,
     ) -> None:
         """Open a session.
@@ -91,18 +105,17 @@ class AgentSession:
             agent: The agent that acts.
             engine: Samples its calls.
             key: (run, step, task, sample).
-            opening: The messages that the environment sent on reset.
+            start: What the agent has before its first action.
             timeout_seconds: Of one call.
-            agent_index: The player's index in a multi-agent environment.
             track_wait: Reports waits to the watchdog.
         """
-        self.agent, self.opening, self.agent_index = agent, tuple(opening), agent_index
+        self.agent, self.start, self.opening = agent, start, start.opening
         self.turns: list[Turn] = []
         # Why the agent no longer acts; drivers may set it.
         self.stop_reason: StopReason | None = None
         self._engine, self._key = engine, key
         self._timeout_seconds, self._track_wait = timeout_seconds, track_wait
-        self._prompt_builder = PromptBuilder(agent, self.opening)
+        self._prompt_builder = PromptBuilder(agent, start.opening, start.tools)
         self._num_tokens = 0  # sampled so far
         self._num_calls = 0
         self._injected_calls: deque[Call] = deque()  # taken in place of sampled ones
@@ -126,7 +139,7 @@ class AgentSession:
                 call = await self._sample_call(ids, parent, request.budget if request else 0)
             if call is None:
                 return None
-            message = self.agent.renderer.parse(call.action)
+            message = self._parse(call)
             self._prompt_builder.add_call(call, message)
             self._current_calls.append(call)
             self._num_tokens += len(call.action)
@@ -135,6 +148,10 @@ class AgentSession:
                 return message
             self._notes.append(message)
             self._note_names.append(request.name)
+
+    def _parse(self, call: Call) -> Message:
+        message = self.agent.renderer.parse(call.action, self.start.tools)
+        return with_call_ids(message, len(self.turns))
 
     def inject_call(self, call: Call) -> None:
         """Use a call that another session made at this point as the next one.
@@ -159,7 +176,7 @@ class AgentSession:
             alternatives=None,
             alternative_logp=None,
         )
-        self._notes.append(self.agent.renderer.parse(sampled.action))
+        self._notes.append(self._parse(sampled))
         self._prompt_builder.add_call(call, message)
         self._current_calls.append(call)
 
@@ -225,7 +242,7 @@ class AgentSession:
         if budget != sampling.budget:
             sampling = dataclasses.replace(sampling, budget=budget)
         call_index = [len(self._current_calls)] if self._current_calls else []
-        key = (*self._key, self.agent_index, turn, *call_index)
+        key = (*self._key, self.start.agent_index, turn, *call_index)
         with self._track_wait(turn, lambda: f"the engine {self.agent.engine!r}"):
             call = await sample_call(
                 self._engine, ids, sampling, key, parent, self._timeout_seconds, self.agent.engine

@@ -7,7 +7,12 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.errors import EnvironmentFailure
 from agentrl_jax.messages import Message
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker, untracked_wait
+from agentrl_jax.rollout.agent_session import (
+    AgentSession,
+    EpisodeStart,
+    WaitTracker,
+    untracked_wait,
+)
 from agentrl_jax.trajectories import RandomKey, StopReason, Trajectory, Turn
 from agentrl_jax.workers.pool import EnvHandle
 
@@ -53,8 +58,8 @@ async def play_episode(
     agent = agent.for_task(env.task.name)
     with track_wait(0, env.location):
         opening, info = await env.reset()
-    agent_index = info.get("seat", 0)
-    session = AgentSession(agent, engine, key, opening, env.timeouts.turn, agent_index, track_wait)
+    start = EpisodeStart.of_reset(opening, info)
+    session = AgentSession(agent, engine, key, start, env.timeouts.turn, track_wait)
     try:
         if prefix is not None:
             await _replay_prefix(env, opening, prefix, track_wait)
@@ -70,10 +75,7 @@ async def play_episode(
                 await on_turn(session)
     finally:
         session.close()
-    assert session.stop_reason is not None
-    trajectory = make_trajectory(
-        env, opening, session.turns, sample, agent.name, session.stop_reason, agent_index
-    )
+    trajectory = session_trajectory(env, session, sample)
     if prefix is None:
         return trajectory
     return trajectory.replace(parent=prefix.sample, branch_turn=len(prefix.turns))
@@ -106,36 +108,43 @@ async def play_scripted_episode(
     with track_wait(0, env.location):
         opening, info = await env.reset()
         steps = await env.play_scripted(player, seed)
-    agent_index = info.get("seat", 0)
+    start = EpisodeStart.of_reset(opening, info)
     turns = []
-    for text, (observation, reward, terminated, truncated, info) in steps:
-        action = Message("assistant", text)
+    for action, (observation, reward, terminated, truncated, info) in steps:
         rewards = info.pop("rewards", {"task": reward})
         turns.append(Turn((), action, observation, reward, rewards, terminated, truncated, info))
     stop_reason: StopReason = "terminated" if turns[-1].terminated else "truncated"
-    return make_trajectory(env, opening, turns, sample, player, stop_reason, agent_index)
+    return make_trajectory(env, start, turns, sample, player, stop_reason)
+
+
+def session_trajectory(env: EnvHandle, session: AgentSession, sample: int) -> Trajectory:
+    """The trajectory of a session that has stopped."""
+    assert session.stop_reason is not None
+    return make_trajectory(
+        env, session.start, session.turns, sample, session.agent.name, session.stop_reason
+    )
 
 
 def make_trajectory(
     env: EnvHandle,
-    opening: Sequence[Message],
+    start: EpisodeStart,
     turns: Sequence[Turn],
     sample: int,
     agent_name: str,
     stop_reason: StopReason,
-    agent_index: int,
 ) -> Trajectory:
     """The trajectory of one agent in the environment's task."""
     task = env.task
     return Trajectory(
-        opening=tuple(opening),
+        opening=start.opening,
         turns=tuple(turns),
         task=task.name,
         group=task.group,
         sample=sample,
-        agent_index=agent_index,
+        agent_index=start.agent_index,
         seed=task.seed,
         agent=agent_name,
         success=turns[-1].info.get("success") if turns else None,
         stop_reason=stop_reason,
+        tools=start.tools,
     )

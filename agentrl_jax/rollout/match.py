@@ -7,9 +7,14 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.errors import EnvironmentFailure
 from agentrl_jax.messages import Message, assistant
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker, untracked_wait
-from agentrl_jax.rollout.episode import make_trajectory
-from agentrl_jax.trajectories import Episode, RandomKey, Trajectory
+from agentrl_jax.rollout.agent_session import (
+    AgentSession,
+    EpisodeStart,
+    WaitTracker,
+    untracked_wait,
+)
+from agentrl_jax.rollout.episode import session_trajectory
+from agentrl_jax.trajectories import Episode, RandomKey
 from agentrl_jax.workers.pool import EnvHandle
 
 EMPTY_ACTION = assistant("")  # of a player that its limits have stopped, or whose game is over
@@ -43,6 +48,7 @@ async def play_match(
     last_actions: dict[int, Message] = {}
     with track_wait(0, env.location):
         messages, info = await env.reset()
+    tools = EpisodeStart.of_reset(messages, info).tools
     reward, terminated, truncated = 0.0, False, False
     try:
         while True:
@@ -51,7 +57,8 @@ async def play_match(
             if session is None:
                 agent = agents[player].for_task(env.task.name)
                 engine, seconds = engines[agent.engine], env.timeouts.turn
-                session = AgentSession(agent, engine, key, messages, seconds, player, track_wait)
+                start = EpisodeStart(messages, tools, player)
+                session = AgentSession(agent, engine, key, start, seconds, track_wait)
                 sessions[player] = session
                 if terminated or truncated:
                     session.stop_reason = "terminated" if terminated else "truncated"
@@ -69,8 +76,7 @@ async def play_match(
         for session in sessions.values():
             session.close()
     trajectories = [
-        _make_player_trajectory(env, session, player, sample)
-        for player, session in sorted(sessions.items())
+        session_trajectory(env, session, sample) for _, session in sorted(sessions.items())
     ]
     return Episode(env.task.seed, tuple(trajectories))
 
@@ -83,19 +89,3 @@ def _next_player(info: Mapping[str, Any], agents: Mapping[int, Agent]) -> int:
             f"the environment replies to player {player}, which no agent plays", "nonsense"
         )
     return player
-
-
-def _make_player_trajectory(
-    env: EnvHandle, session: AgentSession, player: int, sample: int
-) -> Trajectory:
-    """The trajectory of a player whose session has stopped."""
-    assert session.stop_reason is not None
-    return make_trajectory(
-        env,
-        session.opening,
-        session.turns,
-        sample,
-        session.agent.name,
-        session.stop_reason,
-        player,
-    )

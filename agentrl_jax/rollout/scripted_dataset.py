@@ -122,7 +122,7 @@ def record_episode(
     task = Task(manifest.environment, manifest.env_seed(episode), manifest.options)
     for retries_left in range(RETRIES, -1, -1):
         try:
-            opening, _ = server.reset(ENV_ID, task.environment, task.options, task.seed, None)
+            opening, info = server.reset(ENV_ID, task.environment, task.options, task.seed, None)
             turns = server.play(
                 ENV_ID, manifest.player, seed_of(manifest.seed, -1, episode, 0), Timeouts().episode
             )
@@ -137,7 +137,7 @@ def record_episode(
                     f"({error!r:.300}): fix {task.name}"
                 ) from error
     record = demonstration_file.encode_turns(
-        opening, turns, task.name, turns[-1][-1].get("success")
+        opening, turns, task.name, turns[-1][-1].get("success"), info.get("tools", ())
     )
     return record, index_entry_of(demonstration_file.decode(record))
 

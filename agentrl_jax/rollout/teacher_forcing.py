@@ -19,7 +19,7 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
     Raises UserError where the agent's context requests notes and has none for demonstrations.
     """
     agent = agent.for_task(trajectory.task)
-    builder = PromptBuilder(agent, trajectory.opening)
+    builder = PromptBuilder(agent, trajectory.opening, trajectory.tools)
     turns: list[Turn] = []
     for turn in trajectory.turns:
         calls: list[Call] = []

@@ -8,14 +8,15 @@ from typing import Any
 from array_record.python.array_record_module import ArrayRecordWriter
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, ToolSchema, action_from_json, action_to_json
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.trajectories import Trajectory, Turn
 
 DEMONSTRATION = "demonstration"  # the agent name of trajectories read from a file
-# A turn as a worker returns it: action, observation, reward, terminated, truncated, info.
+# A turn as a worker returns it: action, observation, reward, terminated, truncated, info. An action
+# is a text, or a message as JSON data.
 DemonstrationTurns = Sequence[
-    tuple[str, list[dict[str, Any]], float, bool, bool, Mapping[str, Any]]
+    tuple[str | dict[str, Any], list[dict[str, Any]], float, bool, bool, Mapping[str, Any]]
 ]
 
 
@@ -23,7 +24,7 @@ def encode(trajectory: Trajectory) -> bytes:
     """The record of a trajectory: its text alone; token ids are made when it is read."""
     turns = [
         (
-            t.action.text,
+            action_to_json(t.action),
             [m.to_dict() for m in t.observation],
             t.reward,
             t.terminated,
@@ -32,13 +33,16 @@ def encode(trajectory: Trajectory) -> bytes:
         )
         for t in trajectory.turns
     ]
-    return encode_turns(
-        [m.to_dict() for m in trajectory.opening], turns, trajectory.task, trajectory.success
-    )
+    opening = [m.to_dict() for m in trajectory.opening]
+    return encode_turns(opening, turns, trajectory.task, trajectory.success, trajectory.tools)
 
 
 def encode_turns(
-    opening: list[dict[str, Any]], turns: DemonstrationTurns, task: str, success: bool | None
+    opening: list[dict[str, Any]],
+    turns: DemonstrationTurns,
+    task: str,
+    success: bool | None,
+    tools: Sequence[ToolSchema] = (),
 ) -> bytes:
     """The record of an episode whose messages are plain data, as `EnvServer` plays it."""
     turn_data = [
@@ -54,6 +58,8 @@ def encode_turns(
     ]
     plain_success = None if success is None else bool(success)  # it may be NumPy's bool
     record = {"opening": opening, "turns": turn_data, "task": task, "success": plain_success}
+    if tools:
+        record["tools"] = list(tools)
     return json.dumps(record).encode()
 
 
@@ -67,7 +73,7 @@ def decode(record: bytes) -> Trajectory:
         turns = tuple(
             Turn(
                 (),
-                Message("assistant", turn["action"]),
+                action_from_json(turn["action"]),
                 tuple(map(Message.from_dict, turn["observation"])),
                 float(turn["reward"]),
                 terminated=turn["terminated"],
@@ -83,8 +89,9 @@ def decode(record: bytes) -> Trajectory:
             agent=DEMONSTRATION,
             success=data["success"],
             stop_reason="terminated" if turns and turns[-1].terminated else "truncated",
+            tools=tuple(data.get("tools", ())),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"a demonstration record is corrupt ({error!r}): write the file again"
         ) from error

@@ -55,6 +55,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     return {
         **{key: getattr(trajectory, field) for key, field in _SCALAR_FIELDS.items()},
         "return": trajectory.total_reward,
+        **({"tools": trajectory.tools} if trajectory.tools else {}),
         "opening": [message.to_dict() for message in trajectory.opening],
         "turns": [_turn_to_json(turn, call_ids) for turn in trajectory.turns],
     }
@@ -109,7 +110,8 @@ def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
     calls: list[Call] = []
     turns = tuple(_turn_from_json(turn, calls) for turn in data["turns"])
     scalars = {field: data[key] for key, field in _SCALAR_FIELDS.items()}
-    return Trajectory(_messages_from_json(data["opening"]), turns, **scalars)
+    tools = tuple(map(dict, data.get("tools", ())))
+    return Trajectory(_messages_from_json(data["opening"]), turns, tools=tools, **scalars)
 
 
 def _turn_from_json(data: Mapping[str, Any], calls: list[Call]) -> Turn:

@@ -2,6 +2,7 @@
 record.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from agentrl_jax.storage.dataset_folder import (
     read_complete_manifest,
 )
 from agentrl_jax.storage.demonstration_file import decode
+from agentrl_jax.tool_formats import HermesToolFormat
 from agentrl_jax.training.shuffled_batches import ShuffledBatches
 from agentrl_jax.trajectories import Group, Trajectory
 
@@ -173,7 +175,7 @@ def check_budget(trajectory: Trajectory, agent: Agent) -> None:
         length, budget = len(turn.calls[-1].action), agent.sampling.budget
         if length > budget:
             raise UserError(
-                f"the demonstrated action {turn.action.text!r} takes {length} tokens, "
+                f"the demonstrated action {turn.action.full_text!r} takes {length} tokens, "
                 f"an agent's budget is {budget}: raise agent.budget"
             )
 
@@ -184,7 +186,11 @@ def total_rewards(trajectories: Sequence[Trajectory]) -> np.ndarray:
 
 
 def message_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
-    """The texts of all messages, each with a line feed at its end, as a renderer writes them."""
+    """The texts of all messages, each with a line feed at its end, as a renderer writes them.
+
+    Tools are JSON, and tool calls are in the format of Hermes.
+    """
     for trajectory in trajectories:
-        for message in trajectory.messages:
-            yield message.text if message.text.endswith("\n") else message.text + "\n"
+        texts = [json.dumps(tool["function"], ensure_ascii=False) for tool in trajectory.tools]
+        texts += [HermesToolFormat().render(m.text, m.tool_calls) for m in trajectory.messages]
+        yield from (text if text.endswith("\n") else text + "\n" for text in texts)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, action_from_json
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
 
@@ -98,7 +98,7 @@ class EnvHandle:
         actions = await self._worker_pool.request("actions", self._env_id, self.timeouts.turn)
         return None if actions is None else tuple(actions)
 
-    async def play_scripted(self, player: str, seed: int) -> list[tuple[str, StepResult]]:
+    async def play_scripted(self, player: str, seed: int) -> list[tuple[Message, StepResult]]:
         """Play the episode to its end with a scripted policy of the environment."""
         turns = await self._worker_pool.request(
             "play",
@@ -109,7 +109,7 @@ class EnvHandle:
             seconds=self.timeouts.episode,
         )
         return [
-            (action, (_parse_messages(observation), *outcome))
+            (action_from_json(action), (_parse_messages(observation), *outcome))
             for action, observation, *outcome in turns
         ]
 

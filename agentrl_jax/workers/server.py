@@ -21,7 +21,7 @@ import numpy as np
 
 from agentrl_jax.environment import Environment, make
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import Message, action_to_json, with_call_ids
 from agentrl_jax.workers.validation import invalid_output_failure, validate_reset, validate_step
 
 MAX_REPLY_BYTES = 64 * 2**20
@@ -87,8 +87,10 @@ class EnvServer:
                     f"{len(turns):,} turns"
                 )
             action = env.scripted_policies[player](env, rng)
+            if isinstance(action, Message):
+                action = with_call_ids(action, len(turns))
             _, _, terminated, truncated, _ = step = validate_step(env.step(action))
-            turns.append((action, *step))
+            turns.append((action_to_json(action), *step))
             is_over = terminated or truncated
         return turns
 

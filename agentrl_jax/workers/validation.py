@@ -7,6 +7,7 @@ import numpy as np
 
 from agentrl_jax.errors import EnvironmentFailure
 from agentrl_jax.messages import Role
+from agentrl_jax.tools.json_schema import is_tool_schema
 
 _BOOLS, _NUMBERS = (bool, np.bool_), (float, int, np.number)
 _ROLES = frozenset(get_args(Role))
@@ -25,7 +26,13 @@ def validate_reset(result: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         raise invalid_output_failure(
             "reset must return at least one message: there is nothing to answer"
         )
-    return _serialize_messages(opening), _validate_info(info)
+    info = _validate_info(info)
+    tools = info.get("tools", [])
+    if not isinstance(tools, list | tuple) or not all(map(is_tool_schema, tools)):
+        raise invalid_output_failure(
+            "info['tools'] must be tools in OpenAI's JSON format, as Tool.schema writes them"
+        )
+    return _serialize_messages(opening), info
 
 
 def validate_step(result: Any) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:

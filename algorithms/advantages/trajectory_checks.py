@@ -46,7 +46,7 @@ def is_void_turn(turn: Turn) -> bool:
     """Neither tool code nor an answer: `info["void"]`, or else `is_void_text` (SimpleTIR, arXiv
     2509.02479).
     """
-    return bool(turn.info["void"]) if "void" in turn.info else is_void_text(turn.action.text)
+    return bool(turn.info["void"]) if "void" in turn.info else is_void_text(turn.action.full_text)
 
 
 def has_void_turn(trajectory: Trajectory) -> bool:
@@ -70,7 +70,7 @@ class RepetitionCheck:
 
     def __call__(self, trajectory: Trajectory) -> bool:
         return any(
-            self._repeated_fraction(turn.action.text.split()) > self.max_fraction
+            self._repeated_fraction(turn.action.full_text.split()) > self.max_fraction
             for turn in trajectory.turns
         )
 
@@ -91,7 +91,7 @@ class UnreadableTextCheck:
 
     def __call__(self, trajectory: Trajectory) -> bool:
         return any(
-            self._unreadable_fraction(turn.action.text) > self.max_fraction
+            self._unreadable_fraction(turn.action.full_text) > self.max_fraction
             for turn in trajectory.turns
         )
 

@@ -133,7 +133,10 @@ def _with_search_counts(trajectory: Trajectory, counts: SearchCounts) -> Traject
 async def fetch_opening(env: EnvHandle, track_wait: WaitTracker) -> Opening:
     """The opening of a task."""
     with track_wait(0, env.location):
-        return (await env.reset())[0]
+        opening, info = await env.reset()
+    if info.get("tools"):
+        raise UserError("best-first search shows no tools: give it an environment without them")
+    return opening
 
 
 def prompt_for_turns(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> TokenIds:

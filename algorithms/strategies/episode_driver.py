@@ -2,9 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from agentrl_jax.messages import Message
-from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker, sample_call
-from agentrl_jax.rollout.episode import make_trajectory
+from agentrl_jax.messages import Message, ToolSchema
+from agentrl_jax.rollout.agent_session import (
+    AgentSession,
+    EpisodeStart,
+    WaitTracker,
+    sample_call,
+)
+from agentrl_jax.rollout.episode import session_trajectory
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import gather_group
 from agentrl_jax.trajectories import Group, RandomKey, Trajectory
@@ -19,6 +24,7 @@ class EpisodeDriver:
     ) -> None:
         """`key` is (run, step, task)."""
         self.env, self.sample, self.key = env, sample, (*key, sample)
+        self.tools: tuple[ToolSchema, ...] = ()  # that the sessions show; `reset` sets them
         self._runtime, self._track_wait = runtime, watch
         self._sessions: list[AgentSession] = []
 
@@ -31,9 +37,8 @@ class EpisodeDriver:
             player,
             self._runtime.engines[player.engine],
             self.key,
-            opening,
+            EpisodeStart(tuple(opening), self.tools, agent_index),
             self.env.timeouts.turn,
-            agent_index,
             self._track_wait,
         )
         self._sessions.append(session)
@@ -64,20 +69,13 @@ class EpisodeDriver:
     async def reset(self) -> tuple[Message, ...]:
         """The opening of the environment after a reset to the task's seed."""
         with self._track_wait(0, self.env.location):
-            return (await self.env.reset())[0]
+            opening, info = await self.env.reset()
+        self.tools = EpisodeStart.of_reset(opening, info).tools
+        return opening
 
     def trajectory(self, session: AgentSession, success: bool | None) -> Trajectory:
         """The trajectory of a session that has ended."""
-        assert session.stop_reason is not None
-        return make_trajectory(
-            self.env,
-            session.opening,
-            session.turns,
-            self.sample,
-            session.agent.name,
-            session.stop_reason,
-            session.agent_index,
-        ).replace(success=success)
+        return session_trajectory(self.env, session, self.sample).replace(success=success)
 
     def close(self) -> None:
         for session in self._sessions:

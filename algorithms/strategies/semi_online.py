@@ -73,6 +73,11 @@ class SemiOnlineRollouts:
         return await collect_driven_group(task, runtime, self.agent, key, self.group_size, walk)
 
     async def _run_episode(self, driver: EpisodeDriver, demonstration: Trajectory) -> Trajectory:
+        if demonstration.tools:
+            raise UserError(
+                "rollouts along an expert's episode compare texts, not tool calls: give them an "
+                "environment without tools"
+            )
         session = driver.open_session(self.agent, demonstration.opening)
         patches_left, all_match = self.max_patches, True
         num_steps = len(demonstration.turns)

@@ -223,6 +223,10 @@ def test_tools_are_called_and_answered_on_the_ids_that_were_sampled():
         ]
         trajectory = rewarded(capture, session)
         first, second, third = trajectory.calls
+        assert trajectory.tools == (ADD,)
+        assert trajectory.turns[0].action.raw_text == "Let me see.\n" + CALLS
+        assert [turn.action.tool_calls[0].name for turn in trajectory.turns[::2]] == ["add"] * 2
+        assert trajectory.turns[0].observation[0].tool_call_id == call.id
         assert (
             second.extends(first) and third.extends(first) and "tools" in decode_text(first.prompt)
         )
@@ -230,6 +234,19 @@ def test_tools_are_called_and_answered_on_the_ids_that_were_sampled():
             len(second.ids),
             len(third.ids),
         ]
+
+
+def test_a_malformed_call_is_content():
+    agent = type(AGENT)("policy", RENDERER, AGENT.context, type(AGENT.sampling)(budget=200))
+    text = CALLS + "<tool_call>{</tool_call>"
+    with capture_fixture(LineEngine(text), agents={"policy": agent}) as capture:
+        session = capture.session()
+        reply = client_of(capture, session).chat.completions.create(
+            model="a", messages=[chat_message("1+2?")], tools=[ADD]
+        )
+        assert reply.choices[0].message.content == text
+        assert reply.choices[0].message.tool_calls is None
+        assert rewarded(capture, session).turns[0].action.text == text
 
 
 def test_branches_retries_and_rewritten_history_train_each_token_once():

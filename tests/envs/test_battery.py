@@ -63,6 +63,10 @@ def policy_rng(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 1])
 
 
+def as_message(action: Message | str) -> Message:
+    return assistant(action) if isinstance(action, str) else action
+
+
 def play(env: Environment, player: str, seed: int, **reset) -> list:
     """The opening, then (action, messages, reward, terminated, truncated, info) of each step."""
     rng = policy_rng(seed)
@@ -255,7 +259,7 @@ class TestEveryEnvironment:
         env = make(name)
         opening, *steps = play(env, "random", seed=2)
         turns = [
-            Turn((), assistant(action), answer, reward, info=info)
+            Turn((), as_message(action), answer, reward, info=info)
             for action, answer, reward, _, _, info in steps
         ]
         assert tuple(env.context.view(opening[0], ())) == opening[0]
@@ -285,9 +289,7 @@ def test_every_scripted_policy_finishes_within_the_reward_bounds(name, player):
         (opening, _), *steps = play(env, player, seed)
         assert opening in env.observation_space and opening
         for action, answer, reward, terminated, truncated, info in steps:
-            assert (
-                isinstance(action, str) and not action.endswith("\n") and action in env.action_space
-            )
+            assert action in env.action_space and not as_message(action).text.endswith("\n")
             assert answer in env.observation_space and all(isinstance(m, Message) for m in answer)
             assert type(reward) is float and env.reward_bounds[0] <= reward <= env.reward_bounds[1]
             assert type(terminated) is bool and type(truncated) is bool

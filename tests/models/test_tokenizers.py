@@ -1,7 +1,5 @@
 """Tokenizers: exact round trips, token boundaries, and saved folders that Hugging Face loads."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,10 +133,31 @@ def test_a_conversation_is_written_as_chatml(make):
     )
 
 
-def test_the_chat_template_refuses_tools():
-    tools = [json.loads('{"type": "function", "function": {"name": "look", "parameters": {}}}')]
-    with pytest.raises(Exception, match="shows no tools"):
-        byte_tokenizer(chat=True).apply_chat_template(CHAT, tools=tools, tokenize=False)
+def test_the_chat_template_shows_tools_and_writes_calls_as_hermes_does():
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"x": "é"}}}
+    calls = [{"function": {"name": "look", "arguments": {"at": n}}} for n in (1, 2)]
+    chat = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "content": "wall"},
+    ]
+    assert byte_tokenizer(chat=True).apply_chat_template(chat, tools=[tool], tokenize=False) == (
+        '<|im_start|>tools\n{"name": "look", "parameters": {"x": "é"}}\n<|im_end|>\n'
+        "<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n"
+        '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "look", "arguments": {"at": 2}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>tool\nwall<|im_end|>\n"
+    )
+
+
+def test_digits_may_be_tokens_of_their_own():
+    texts = ["cost 12 a", "cost 12 b", "cost 345 a"] * 9
+    for spans in (False, True):
+        tokenizer = train_bpe(texts, 300, merge_across_spaces=spans, split_digits=True)
+        ids = tokenizer("cost 3451 a")["input_ids"]
+        pieces = [tokenizer.decode([i]) for i in ids]
+        assert "".join(pieces) == "cost 3451 a"
+        assert [piece for piece in pieces if piece.isdigit()] == ["3", "4", "5", "1"]
 
 
 def test_a_size_without_room_for_the_bytes_is_refused():

@@ -20,12 +20,12 @@ def make_env(env_class: type[EnvironmentType], **options: Any) -> EnvironmentTyp
     return env
 
 
-def play_turn(env: Environment, action: str) -> Turn:
+def play_turn(env: Environment, action: Message | str) -> Turn:
     observation, reward, terminated, truncated, info = env.step(action)
     turn_info = {name: value for name, value in info.items() if name != "rewards"}
     return Turn(
         (),
-        assistant(action),
+        assistant(action) if isinstance(action, str) else action,
         observation,
         reward,
         info["rewards"],
