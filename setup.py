@@ -108,6 +108,7 @@ setup(
     package_dir={f"agentrl_jax.{part}": part for part in PARTS},
     package_data={
         "agentrl_jax": ["py.typed"],
+        "agentrl_jax.configs": ["*.jsonl"],
         "agentrl_jax.envs.lmrl": ["*.txt"],
         "agentrl_jax.envs.lmrl.guess_city": ["*.csv"],
         "agentrl_jax.envs.lmrl.twenty_questions": ["*.csv"],

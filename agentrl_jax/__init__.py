@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from agentrl_jax.training.loop import train
     from agentrl_jax.training.mixture import Mixture
+    from agentrl_jax.training.preferences import Preferences
     from agentrl_jax.training.pretraining import TextDocuments
     from agentrl_jax.training.rejection_sampling import RejectionSampling
     from agentrl_jax.training.sources import (
@@ -111,6 +112,7 @@ _MODULES = {
     "PerAgent": "agentrl_jax.training.algorithm",
     "Phase": "agentrl_jax.training.config",
     "Policy": "agentrl_jax.policy",
+    "Preferences": "agentrl_jax.training.preferences",
     "ProcessPool": "agentrl_jax.workers.process_pool",
     "RejectionSampling": "agentrl_jax.training.rejection_sampling",
     "RemoteEngine": "agentrl_jax.inference.remote_engine",

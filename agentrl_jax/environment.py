@@ -165,12 +165,24 @@ class Environment(gymnasium.Env):
         return fork
 
 
+class NoEnvironment(Environment):
+    """What stands where an experiment has no environment and trains on files alone."""
+
+    def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        raise UserError(
+            "the experiment has no environment to play in: set config.environment.name, or train "
+            "on demonstrations and preferences alone"
+        )
+
+
 def make(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """The registered environment, unwrapped.
+    """The registered environment, unwrapped; without a name, `NoEnvironment`.
 
     Raises:
         UserError: the id is not registered, or the environment rejects an option.
     """
+    if not name:
+        return NoEnvironment()
     try:
         env = gymnasium.make(name, disable_env_checker=True, **dict(options or {})).unwrapped
     except (gymnasium.error.Error, ModuleNotFoundError) as error:

@@ -20,6 +20,12 @@ class ImagePart:
     """An image by URL; pixels are sent as a `data:` URL, so a message stays plain text."""
 
     url: str
+    detail: str | None = None  # OpenAI's "low", "high" or "auto"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part in OpenAI's JSON format."""
+        detail = {} if self.detail is None else {"detail": self.detail}
+        return {"type": "image_url", "image_url": {"url": self.url, **detail}}
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Message:
             content = [
                 {"type": "text", "text": part.text}
                 if isinstance(part, TextPart)
-                else {"type": "image_url", "image_url": {"url": part.url}}
+                else part.to_dict()
                 for part in content
             ]
         data: dict[str, Any] = {"role": self.role, "content": content}
@@ -104,7 +110,7 @@ class Message:
             content = tuple(
                 TextPart(part["text"])
                 if part["type"] == "text"
-                else ImagePart(part["image_url"]["url"])
+                else ImagePart(part["image_url"]["url"], part["image_url"].get("detail"))
                 for part in content
             )
         calls = tuple(

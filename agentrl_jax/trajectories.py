@@ -133,6 +133,7 @@ class Trajectory:
     parent: int | None = None
     branch_turn: int | None = None
     tools: tuple[ToolSchema, ...] = ()  # that the agent was offered
+    record: str = ""  # the line of a file in OpenAI's form that it was read from
 
     @property
     def environment(self) -> str:

@@ -32,9 +32,10 @@ CORE = {
     "inference": ("distributed", "learner"),
     "rollout": ("distributed", "storage", "inference", "workers"),
     "capture": ("workers", "rollout"),
+    "formats": ("storage",),
     "training": (
-        "compiler", "distributed", "storage", "reporting", "learner", "inference", "workers",
-        "rollout",
+        "compiler", "distributed", "storage", "formats", "reporting", "learner", "inference",
+        "workers", "rollout",
     ),
 }  # fmt: skip
 ALGORITHMS = {

@@ -128,6 +128,9 @@ class Reporter:
             difference: the paired difference of the mean returns of `names`, and its half-width.
             names: the better and the worse phase, if the difference is positive.
         """
+        if not any(summary.episodes for summary in summaries):
+            self.log("no episode was evaluated")
+            return
         self._console.print(evaluation_table(summaries, self._console))
         if difference is not None:
             self.log(encodable_text(difference_sentence(difference, names), self._console))

@@ -21,20 +21,23 @@ DemonstrationTurns = Sequence[
 
 
 def encode(trajectory: Trajectory) -> bytes:
-    """The record of a trajectory: its text alone; token ids are made when it is read."""
+    """The record of a trajectory: its text alone; token ids are made when it is read.
+
+    That a limit cut the episode is kept in its last turn.
+    """
     turns = [
         (
             action_to_json(t.action),
             [m.to_dict() for m in t.observation],
             t.reward,
             t.terminated,
-            t.truncated,
+            t.truncated or (trajectory.truncated and t is trajectory.turns[-1]),
             t.info,
         )
         for t in trajectory.turns
     ]
-    opening = [m.to_dict() for m in trajectory.opening]
-    return encode_turns(opening, turns, trajectory.task, trajectory.success, trajectory.tools)
+    opening, x = [m.to_dict() for m in trajectory.opening], trajectory
+    return encode_turns(opening, turns, x.task, x.success, x.tools, x.record)
 
 
 def encode_turns(
@@ -43,6 +46,7 @@ def encode_turns(
     task: str,
     success: bool | None,
     tools: Sequence[ToolSchema] = (),
+    line: str = "",
 ) -> bytes:
     """The record of an episode whose messages are plain data, as `EnvServer` plays it."""
     turn_data = [
@@ -60,6 +64,8 @@ def encode_turns(
     record = {"opening": opening, "turns": turn_data, "task": task, "success": plain_success}
     if tools:
         record["tools"] = list(tools)
+    if line:
+        record["record"] = line
     return json.dumps(record).encode()
 
 
@@ -90,6 +96,7 @@ def decode(record: bytes) -> Trajectory:
             success=data["success"],
             stop_reason="terminated" if turns and turns[-1].terminated else "truncated",
             tools=tuple(data.get("tools", ())),
+            record=data.get("record", ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
@@ -97,11 +104,14 @@ def decode(record: bytes) -> Trajectory:
         ) from error
 
 
-def write(path: Path, records: Iterable[bytes]) -> None:
-    """Write an ArrayRecord file atomically."""
+def write(path: Path, records: Iterable[bytes]) -> int:
+    """Write an ArrayRecord file atomically, and return the number of records."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
     with atomic_write(path) as unfinished:
         writer = ArrayRecordWriter(str(unfinished), "group_size:1")
         for record in records:
             writer.write(record)
+            count += 1
         writer.close()
+    return count

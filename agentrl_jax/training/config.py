@@ -40,6 +40,8 @@ class PolicyConfig(Protocol):
 class EnvironmentConfig(EnvironmentSpec):
     """The environment, and the workers that run it and those that task sources name."""
 
+    # A Gymnasium id, with the module that registers it; empty: there is no environment, phases
+    # train on files alone, and nothing is evaluated.
     name: str = "agentrl_jax.envs:agentrl/Wordle-v0"
     workers: int = 1  # processes (per node of a cluster) or threads; 0: inline, in this process
     # Workers are threads of this process, for environments that mostly wait for I/O; each runs one
@@ -79,8 +81,8 @@ class DemonstrationConfig:
 
     player: str = "mixture"  # a scripted policy of the environment
     episodes: int = 10_000
-    # An ArrayRecord file, or a dataset folder (docs/datasets.md); empty: a file is written into the
-    # run folder.
+    # An ArrayRecord file, a dataset folder (docs/datasets.md), or a file, folder or dataset of
+    # another program (docs/data_formats.md); empty: a file is written into the run folder.
     path: str = ""
     # Whose tasks are demonstrated (a `Mixture`'s in equal numbers); None: the environment's.
     task_source: TaskSource | None = None
@@ -195,7 +197,8 @@ class Phase:
 class EvaluationConfig:
     """The environment seeds, the same for every player: `seed`, `seed` + 1, ..."""
 
-    episodes: int = 512  # in each environment
+    # In each environment; 0: nothing is evaluated.
+    episodes: int = 512
     seed: int = 1_000_000_000
     players: tuple[str, ...] = ("random", "mixture", "expert")  # scripted policies
     temperature: float = 1.0

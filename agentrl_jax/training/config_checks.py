@@ -19,6 +19,8 @@ def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
     """
     check_agents(experiment)
     check_phases(experiment)
+    if not experiment.environment.name:
+        _check_plays_nothing(experiment)
     _check_players(experiment, environments)
     experiment.environment.timeouts.validate()
     if experiment.clock and experiment.environment.workers:
@@ -99,6 +101,21 @@ def _check_trained_agents(experiment: Experiment, name: str, phase: Phase) -> No
                 f"config.phases.{name}: there is no agent {agent!r} with weights of its own, only "
                 f"{', '.join(own_weights(experiment))}"
             )
+
+
+def _check_plays_nothing(experiment: Experiment) -> None:
+    """Raises UserError where an experiment without an environment would play in it."""
+    demonstrations, evaluation = experiment.demonstrations, experiment.evaluation
+    if demonstrations is not None and not demonstrations.path:
+        raise UserError(
+            "config.environment.name is empty, so nobody can write demonstrations: name a file in "
+            "config.demonstrations.path, or set config.demonstrations to None"
+        )
+    if not evaluation.environments and (evaluation.episodes or evaluation.players):
+        raise UserError(
+            "config.environment.name is empty, so nothing can be evaluated: set config.evaluation "
+            "to EvaluationConfig(episodes=0, players=())"
+        )
 
 
 def _check_start(experiment: Experiment, name: str, phase: Phase, earlier: Sequence[str]) -> None:

@@ -1,6 +1,4 @@
-"""Demonstrations from a file or a dataset folder, read through grain and resumable at the exact
-record.
-"""
+"""Demonstrations from files and datasets, read through grain and resumable at the exact record."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,6 +10,8 @@ import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.formats.dataset_rows import chat_of_columns, chat_of_line
+from agentrl_jax.formats.record_source import IndexedSource
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
 from agentrl_jax.storage.dataset_folder import (
@@ -23,31 +23,70 @@ from agentrl_jax.storage.dataset_folder import (
 )
 from agentrl_jax.storage.demonstration_file import decode
 from agentrl_jax.tool_formats import HermesToolFormat
+from agentrl_jax.training.data_files import open_parsed
 from agentrl_jax.training.shuffled_batches import ShuffledBatches
 from agentrl_jax.trajectories import Group, Trajectory
 
 
-def open_source(path: Path) -> grain.sources.RandomAccessDataSource[bytes]:
-    """A file, or the shards of a dataset folder, as a grain data source.
+class DemonstrationFile:
+    """An `IndexedSource` of the demonstrations of ArrayRecord files, one after another."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Open the files.
+
+        Raises:
+            UserError: one is missing, empty or damaged.
+        """
+        self._records = _open_files(paths)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> Trajectory:
+        try:
+            record = self._records[index]
+        except RuntimeError as error:  # the record's checksum is wrong
+            reason = str(error).partition(";")[0]
+            raise UserError(
+                f"the demonstration {index} is damaged ({reason:.100}): write its file again"
+            ) from error
+        return decode(record)
+
+
+def open_source(path: Path) -> IndexedSource[Trajectory]:
+    """Demonstrations by index.
+
+    They are in an ArrayRecord file, the shards of a dataset folder, a JSONL file of chat records, a
+    Parquet or Arrow file, a dataset folder of Hugging Face, or a dataset of tensorflow_datasets
+    (docs/data_formats.md).
+
+    Args:
+        path: the file or folder, or "tfds:name/config"; "folder#test" names another split than
+            train.
 
     Raises:
-        UserError: it is missing, empty, damaged or of another format version.
+        UserError: there is none, it is empty or damaged, or of another format version.
     """
-    if not path.is_dir():
-        return _open_files([path])
-    if not (path / MANIFEST_FILE).exists():
-        raise UserError(f"there is no demonstration file {path}: it is a folder without a manifest")
-    manifest = read_complete_manifest(path)
-    source = _open_files([manifest.shard_path(path, shard) for shard in range(manifest.shards)])
-    if len(source) != manifest.records:
+    if (path / MANIFEST_FILE).is_file():
+        manifest = read_complete_manifest(path)
+        shards = [manifest.shard_path(path, shard) for shard in range(manifest.shards)]
+        source = DemonstrationFile(shards)
+        if len(source) != manifest.records:
+            raise UserError(
+                f"the dataset {path} holds {len(source)} records, not {manifest.records}: "
+                "delete it and write it again"
+            )
+        return source
+    parsed = open_parsed(path, chat_of_line, chat_of_columns)
+    if parsed is None and path.is_dir():
         raise UserError(
-            f"the dataset {path} holds {len(source)} records, not {manifest.records}: "
-            "delete it and write it again"
+            f"there is no demonstration file {path}: it is a folder without a manifest and without "
+            "a file of another program"
         )
-    return source
+    return parsed or DemonstrationFile([path])
 
 
-def _open_files(paths: Sequence[Path]) -> grain.sources.RandomAccessDataSource[bytes]:
+def _open_files(paths: Sequence[Path]) -> Any:
     for path in paths:
         if not path.is_file():
             raise UserError(
@@ -72,31 +111,17 @@ def _open_files(paths: Sequence[Path]) -> grain.sources.RandomAccessDataSource[b
 
 
 def read(path: Path, limit: int | None = None) -> list[Trajectory]:
-    """The demonstrations of a file, or its first `limit`."""
+    """The demonstrations of a source, or its first `limit`."""
     source = open_source(path)
-    return [read_demonstration(source, i) for i in range(min(len(source), limit or len(source)))]
-
-
-def read_demonstration(
-    source: grain.sources.RandomAccessDataSource[bytes], index: int
-) -> Trajectory:
-    """The record at an index; UserError where its bytes are damaged."""
-    try:
-        record = source[index]
-    except RuntimeError as error:  # the record's checksum is wrong
-        reason = str(error).partition(";")[0]
-        raise UserError(
-            f"the demonstration {index} is damaged ({reason:.100}): write its file again"
-        ) from error
-    return decode(record)
+    return [source[i] for i in range(min(len(source), limit or len(source)))]
 
 
 def record_fields(path: Path) -> np.ndarray:
     """Return, turns and success of each record, [records] of `INDEX_DTYPE`.
 
-    A dataset has them in its index; of a file, all records are decoded.
+    A dataset written here has them in its index; of any other source, all records are parsed.
     """
-    if path.is_dir():
+    if (path / MANIFEST_FILE).is_file():
         return dataset_index(path)
     return np.array(list(map(index_entry_of, read(path))), INDEX_DTYPE)
 
@@ -142,7 +167,7 @@ class DemonstrationIterator(ShuffledBatches):
         """Open the demonstrations.
 
         Args:
-            path: a file or a dataset folder.
+            path: see `open_source`.
             agent: whose renderer and context make the calls.
             batch: demonstrations per step, over all processes.
             seed: of the shuffle.
@@ -150,11 +175,11 @@ class DemonstrationIterator(ShuffledBatches):
             top_fraction: see `select_records`.
             successful_only: see `select_records`.
         """
-        records = open_source(path)
-        indices: Sequence[int] = range(len(records))
+        demonstrations = open_source(path)
+        indices: Sequence[int] = range(len(demonstrations))
         if top_fraction != 1 or successful_only:
-            selected = select_records(record_fields(path), top_fraction, successful_only)
-            indices = selected.tolist()
+            fields = record_fields(path)
+            indices = select_records(fields, top_fraction, successful_only).tolist()
         if len(indices) < batch:
             raise UserError(
                 f"the demonstration file {path} holds {len(indices)} records, "
@@ -162,7 +187,7 @@ class DemonstrationIterator(ShuffledBatches):
             )
 
         def load_group(index: int) -> Group:
-            trajectory = add_demonstration_calls(read_demonstration(records, index), agent)
+            trajectory = add_demonstration_calls(demonstrations[index], agent)
             check_budget(trajectory, agent)
             return Group(trajectory.task, (trajectory,))
 

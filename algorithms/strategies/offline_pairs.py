@@ -62,7 +62,7 @@ class DemonstrationRollIn(RolloutPiece):
 
     def sample_roll_in(self, task: Task, key: RandomKey) -> tuple[Task, Trajectory]:
         index = seed_of(*key, 0, 1, 2) % len(self._source)
-        demonstration = demonstrations.read_demonstration(self._source, index)
+        demonstration = self._source[index]
         if task.label and demonstration.environment != task.label:
             raise UserError(
                 f"a demonstration in {demonstration.environment} cannot be a roll-in of "

@@ -11,7 +11,7 @@ from agentrl_jax.envs.lmrl.published_statistics import PUBLISHED_DATASETS
 from agentrl_jax.errors import UserError
 from agentrl_jax.rollout import scripted_dataset
 from agentrl_jax.storage.dataset_folder import DatasetManifest, index_entry_of
-from agentrl_jax.training.demonstrations import open_source, read_demonstration
+from agentrl_jax.training.demonstrations import open_source
 from agentrl_jax.trajectories import Trajectory
 
 try:
@@ -99,7 +99,7 @@ class LmrlGym(tfds.core.GeneratorBasedBuilder):
         scripted_dataset.write_dataset(folder, manifest, processes)
         source = open_source(folder)
         for i in range(len(source)):
-            yield i, to_example(read_demonstration(source, i))
+            yield i, to_example(source[i])
 
 
 def to_example(trajectory: Trajectory) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from agentrl_jax.envs.lmrl.builders import FEATURES, LmrlGym, ScriptedDatasetConfig, to_example
 from agentrl_jax.envs.lmrl.published_statistics import PUBLISHED_DATASETS
+from agentrl_jax.errors import UserError
 from agentrl_jax.training import demonstrations
 
 TINY = ScriptedDatasetConfig(
@@ -51,7 +52,7 @@ def test_a_prepared_dataset_returns_every_record_in_any_order(folder: Path):
         source = sources[split]
         assert len(source) == len(written) == builder.info.splits[split].num_examples == count
         for i in (count - 1, 0, count // 2, *range(count)):
-            example, expected = source[i], to_example(demonstrations.read_demonstration(written, i))
+            example, expected = source[i], to_example(written[i])
             assert set(example) == set(FEATURES) and isinstance(example["opening"], bytes)
             rewards = [np.float32(turn.pop("reward")) for turn in expected["turns"]]
             record = rows(example)
@@ -83,3 +84,26 @@ def test_every_published_dataset_has_its_published_size():
         for config in configs.values()
         if config.train
     )
+
+
+def test_a_prepared_dataset_is_read_as_demonstrations(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written = demonstrations.open_source(folder / "downloads" / "lmrl_gym" / "tiny" / "validation")
+    prepared = folder / "lmrl_gym" / "tiny" / "1.0.0"
+    source = demonstrations.open_source(Path(f"{prepared}#validation"))
+    assert len(source) == len(written) == 5
+    for i in range(5):
+        examples = to_example(source[i]), to_example(written[i])
+        rewards = [[np.float32(t.pop("reward")) for t in x["turns"]] for x in examples]
+        assert examples[0]["turns"] == examples[1]["turns"] and rewards[0] == rewards[1]
+        assert source[i].opening == written[i].opening and source[i].task == written[i].task
+        assert source[i].success == written[i].success
+    builder = LmrlGym(config=TINY, data_dir=folder, file_format="array_record")
+    monkeypatch.setattr("tensorflow_datasets.builder", lambda name, try_gcs: builder)
+    assert len(demonstrations.open_source(Path("tfds:lmrl_gym/tiny"))) == 12
+
+
+def test_a_builder_that_is_not_there_is_reported_in_one_sentence():
+    with pytest.raises(UserError, match="there is no builder 'nothing_of_the_kind'"):
+        demonstrations.open_source(Path("tfds:nothing_of_the_kind"))

@@ -41,7 +41,7 @@ WORDLE = DatasetManifest(
 
 def raw(folder: Path) -> list[bytes]:
     source = demonstrations.open_source(folder)
-    return [source[i] for i in range(len(source))]
+    return [demonstration_file.encode(source[i]) for i in range(len(source))]
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -1,0 +1,1 @@
+"""Demonstrations and preferences in the formats of other programs, read and written."""

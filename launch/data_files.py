@@ -1,0 +1,149 @@
+"""`DataFile`: checks files of demonstrations and preferences, and converts them."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl_jax.algorithms.pairwise.reward_model import ranked_pairs
+from agentrl_jax.errors import UserError
+from agentrl_jax.formats.exports import ChatExport, write_chats, write_pairs
+from agentrl_jax.launch.data_check import check_file
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.storage import demonstration_file, trajectory_log
+from agentrl_jax.storage.jsonl import read_lines
+from agentrl_jax.training.demonstrations import open_source
+from agentrl_jax.training.preferences import holds_preferences, open_preferences
+from agentrl_jax.trajectories import Group, Trajectory
+
+TRAJECTORY_LOG = "trajectories.jsonl"  # of a run folder
+LOG_FIELDS = ("phase", "step")  # of a line's header
+GroupKey = tuple[Any, ...]  # equal for the episodes of a group; the task is last
+
+
+@dataclass
+class DataFile:
+    """A file, folder or dataset of demonstrations or preferences, or what a run wrote."""
+
+    check: str = option(
+        "", "Validate a file, folder or dataset of demonstrations or preferences, and count it."
+    )
+    export: str = option(
+        "",
+        "Convert --source into this file: .jsonl in OpenAI's form, or .array_record, which is this "
+        "package's own.",
+    )
+    source: str = option(
+        "",
+        "What --export reads: a file, folder or dataset of demonstrations or preferences, a run "
+        "folder, or a trajectory log.",
+    )
+    pairs: bool = option(
+        False, "Export pairs: every two trajectories of a group whose returns differ."
+    )
+    successful_only: bool = option(False, "Export successful episodes alone.")
+    tokenizer: str = option("", "A Hugging Face folder: --check counts tokens with it.")
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a flag asks for a check or a conversion."""
+        return bool(self.check or self.export or self.source)
+
+    def run(self) -> str:
+        """Check or export, and return what to print.
+
+        Raises:
+            UserError: a record is wrong, or the flags contradict each other.
+        """
+        if self.check:
+            return check_file(Path(self.check), self.tokenizer)
+        if not (self.source and self.export):
+            raise UserError("a conversion needs --source=FILE_OR_RUN_FOLDER and --export=FILE")
+        out, source = Path(self.export), Path(self.source)
+        if out.suffix not in (".jsonl", ".array_record") or (self.pairs and out.suffix != ".jsonl"):
+            raise UserError(
+                f"--export={out}: name a .jsonl file, or for episodes an .array_record file"
+            )
+        if self.pairs and self.successful_only:
+            raise UserError("--pairs compares successful episodes with others: leave one flag out")
+        if self.pairs:
+            return export_pairs(source, out)
+        chats = (x for _, x in read_episodes(source))
+        if self.successful_only:
+            chats = (x for x in chats if x.trajectory.success)
+        return export_episodes(chats, out)
+
+
+def export_episodes(chats: Iterator[ChatExport], out: Path) -> str:
+    """Write episodes in the format that the file's name says, and return their number."""
+    if out.suffix == ".jsonl":
+        count = write_chats(out, chats)
+    else:
+        records = (demonstration_file.encode(chat.trajectory) for chat in chats)
+        count = demonstration_file.write(out, records)
+    return f"{count:,} episodes in {out}"
+
+
+def export_pairs(source: Path, out: Path) -> str:
+    """Write the pairs of a source, and return their number.
+
+    Pairs of one conversation that had two returns say nothing about a policy; they are counted.
+    """
+    pairs, equal = [], 0
+    for group in read_groups(source):
+        for preferred, other in ranked_pairs(group):
+            if preferred.messages == other.messages:
+                equal += 1
+            else:
+                pairs.append((preferred, other))
+    if not pairs:
+        raise UserError(f"{source} holds no two episodes of one group whose returns differ")
+    left_out = f", without {equal:,} of equal conversations" if equal else ""
+    return f"{write_pairs(out, pairs):,} pairs in {out}{left_out}"
+
+
+def read_groups(source: Path) -> Iterator[Group]:
+    """The groups of preferences or of a trajectory log, or the demonstrations of each task."""
+    source = log_of(source)
+    if not is_trajectory_log(source) and holds_preferences(source):
+        groups = open_preferences(source)
+        yield from (groups[i] for i in range(len(groups)))
+        return
+    members: dict[GroupKey, list[Trajectory]] = defaultdict(list)
+    for key, chat in read_episodes(source):
+        members[key].append(chat.trajectory)
+    for key, trajectories in members.items():
+        if key[-1]:  # episodes that name no task are in no group
+            yield Group(key[-1], tuple(trajectories))
+
+
+def read_episodes(source: Path) -> Iterator[tuple[GroupKey, ChatExport]]:
+    """The episodes of a run folder, a trajectory log, or demonstrations, with their groups."""
+    source = log_of(source)
+    if not is_trajectory_log(source):
+        demonstrations = open_source(source)
+        for i in range(len(demonstrations)):
+            trajectory = demonstrations[i]
+            yield (trajectory.task,), ChatExport(trajectory)
+        return
+    for header, x in trajectory_log.read(source):
+        origin = {**{name: header[name] for name in LOG_FIELDS}, "group": x.group}
+        metadata = {**origin, "sample": x.sample, "seed": x.seed, "agent_index": x.agent_index}
+        yield (*origin.values(), x.agent_index, x.task), ChatExport(x, metadata)
+
+
+def log_of(source: Path) -> Path:
+    """The trajectory log of a run folder; any other path as it is."""
+    return source / TRAJECTORY_LOG if (source / TRAJECTORY_LOG).is_file() else source
+
+
+def is_trajectory_log(path: Path) -> bool:
+    """Whether the first line of a file is a trajectory with its tokens."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    try:
+        _, first = next(read_lines(path), (0, {}))
+    except UserError:  # the reader of the file names what is wrong
+        return False
+    return {"schema", "turns"} <= first.keys()
