@@ -10,15 +10,17 @@ from agentrl_jax.trajectories import Turn
 
 @dataclass(frozen=True)
 class NoteRequest:
-    """A request to the policy before its action.
+    """A request to the policy before its action, or to another model.
 
-    The answer becomes a note of the turn, or, where `is_action` holds for it, the action itself.
+    The policy's answer becomes a note of the turn, or, where `is_action` holds for it, the action
+    itself. Another model's answer is a note that is no call of the turn, so nothing is trained on.
     """
 
     messages: Sequence[Message]
     is_action: Callable[[Message], bool] = lambda answer: False
-    budget: int = 0  # tokens of the answer; 0: as many as an action has
+    budget: int = 0  # tokens of the answer; 0: as many as an action of the answering agent has
     name: str = "note"  # of the call that answers, in the turn's `info["calls"]`
+    model: str = ""  # the named model that answers (`Experiment.models`); empty: the policy
 
 
 class ContextManager:

@@ -1,4 +1,4 @@
-"""`Engine`: the sampler of calls."""
+"""`Engine`: the sampler of calls. `Scorer`: the score of a text that is given."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -70,6 +70,23 @@ class Engine(Protocol):
 
         Calls in flight continue under them. KV caches of older weights are kept, or recomputed with
         `recompute`.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Scores texts that are given; requests are independent and may finish in any order."""
+
+    def submit(self, tokens: np.ndarray, is_scored: np.ndarray) -> "Future[float]":
+        """A language model's log-prob of the scored tokens, each given all before it, or a reward
+        model's score of the whole text.
+
+        Args:
+            tokens: int32 [tokens].
+            is_scored: bool [tokens]; never the first one.
         """
         ...
 

@@ -19,7 +19,8 @@ class EnvironmentFailure(Exception):
     The episode is retried in a fresh environment, or dropped and counted; it is never scored as 0.
     `kind` classifies the failure: the environment "raised", it returned "nonsense" or a "flood", it
     ran out of "memory", its worker "died" while stepping it, the environment was "lost" because
-    another one's failure replaced their worker, or an agent program left its episode "unscored".
+    another one's failure replaced their worker, an agent program left its episode "unscored", or a
+    named model's answer is "malformed".
     """
 
     def __init__(self, message: str, kind: str = "raised") -> None:

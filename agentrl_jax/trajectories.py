@@ -146,6 +146,15 @@ class Trajectory:
         return float(sum(turn.reward for turn in self.turns))
 
     @property
+    def reward_parts(self) -> dict[str, float]:
+        """The named parts of the turns' rewards, each summed over the episode."""
+        parts: dict[str, float] = {}
+        for turn in self.turns:
+            for name, value in turn.rewards.items():
+                parts[name] = parts.get(name, 0.0) + float(value)
+        return parts
+
+    @property
     def truncated(self) -> bool:
         """Whether a horizon or a limit cut it: the value of the rest is unknown, not 0."""
         return self.stop_reason not in ("terminated", "error")

@@ -19,10 +19,10 @@ evaluation, SFT in .72 (seed 0): the settings are not tuned
 from collections.abc import Sequence
 
 from agentrl_jax.algorithms.methods.multi_turn import epo_strategic
-from agentrl_jax.algorithms.strategies.frozen_partner import WithFrozenAgent
 from agentrl_jax.algorithms.strategies.strategist import StrategistRollouts
 from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.model_configs import FrozenPolicy
 from agentrl_jax.training.sources import Rollouts
 from agentrl_jax.trajectories import Trajectory
 
@@ -42,5 +42,11 @@ def get_config(variant: str = "method") -> Experiment:
         method=StrategistRollouts(8, send_strategy_to_env=True, critical_turn_judge=progress_turns),
     )
     algorithm = epo_strategic(agent="policy", scale=1.0, **training_settings(CHAIN_WITH_PLANS))
-    source = WithFrozenAgent("sft", Rollouts(tasks=16, strategy=strategy))
-    return small_experiment("chain-epo-strategic", CHAIN_WITH_PLANS, algorithm, source, label="EPO")
+    return small_experiment(
+        "chain-epo-strategic",
+        CHAIN_WITH_PLANS,
+        algorithm,
+        Rollouts(tasks=16, strategy=strategy),
+        label="EPO",
+        models={"actor": FrozenPolicy("sft")},
+    )

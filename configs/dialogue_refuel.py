@@ -28,10 +28,14 @@ Hardware: 2 CPU cores; time: 34 to 76 s by variant; score: tables in docs/refuel
     agentrl-train --config=configs/dialogue_refuel.py[:last_turn|refuel_dpo|...]
 """
 
+from agentrl_jax.algorithms.experience.rewards import WeightedParts
 from agentrl_jax.algorithms.methods import dpo, rebel, refuel, refuel_online
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig, final_token_loss
+from agentrl_jax.algorithms.pairwise.reward_scorer import RewardModel
+from agentrl_jax.algorithms.strategies.episode_scorers import RewardModelScore
 from agentrl_jax.algorithms.strategies.offline_pairs import DemonstrationPairs, DemonstrationRollIn
 from agentrl_jax.algorithms.strategies.paired_rollouts import PairedRollouts, last_turn
+from agentrl_jax.algorithms.strategies.scored_episodes import ScoredEpisodes
 from agentrl_jax.configs.small import (
     CRITIC_HEAD,
     SmallTask,
@@ -41,7 +45,7 @@ from agentrl_jax.configs.small import (
 )
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.rollout.strategy import IndependentEpisodes
-from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.sources import Rollouts
 
 ADVICE = SmallTask(
@@ -62,13 +66,6 @@ def get_config(variant: str = "refuel") -> Experiment:
         "last_turn_offline": DemonstrationPairs(),
         "multi_turn_mixed": PairedRollouts(roll_in=DemonstrationRollIn()),
     }
-    judge = RewardModelConfig(
-        CRITIC_HEAD,
-        final_token_loss,
-        AdamWConfig(3e-3, warmup_steps=3),
-        max_length=task.max_length,
-        microbatch=16,
-    )
     variants = {
         **{
             name + loss: (strategy, config)
@@ -83,8 +80,8 @@ def get_config(variant: str = "refuel") -> Experiment:
             ),
         ),
         "judged": (
-            PairedRollouts(),
-            refuel(1.0, reward_model=judge, reward_model_steps=60, **settings),
+            ScoredEpisodes(PairedRollouts(), {"model": RewardModelScore("reward")}),
+            refuel(1.0, rewards=WeightedParts({"model": 1.0}), **settings),
         ),
         "rebel": (IndependentEpisodes(2), rebel(ETA, **settings)),
         **{
@@ -97,10 +94,24 @@ def get_config(variant: str = "refuel") -> Experiment:
     }
     strategy, algorithm = pick(variant, "dialogue_refuel", **variants)
     players = ("random", "greedy", "expert")
-    tasks, steps = (
-        (640, 2) if variant.endswith("_twice") else (64, 40 + algorithm.reward_model_steps)
+    tasks, steps = (640, 2) if variant.endswith("_twice") else (64, 40)
+    config = small_experiment(
+        "dialogue-refuel",
+        task,
+        algorithm,
+        Rollouts(tasks=tasks, strategy=strategy),
+        steps,
+        label=variant,
+        players=players,
     )
-    source = Rollouts(tasks=tasks, strategy=strategy)
-    return small_experiment(
-        "dialogue-refuel", task, algorithm, source, steps, label=variant, players=players
-    )
+    if variant == "judged":
+        judge = RewardModelConfig(
+            CRITIC_HEAD,
+            final_token_loss,
+            AdamWConfig(3e-3, warmup_steps=3),
+            max_length=task.max_length,
+        )
+        reward = Phase("reward model", Rollouts(64, PairedRollouts()), judge, steps=60)
+        config.models = {"reward": RewardModel("reward")}
+        config.phases = {"sft": config.phases["sft"], "reward": reward, "rl": config.phases["rl"]}
+    return config

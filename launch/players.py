@@ -25,6 +25,7 @@ from agentrl_jax.training.agent_models import add_agents, saved_models
 from agentrl_jax.training.builders import find_checkpoint, load_tokenizer, make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.evaluation import evaluation_strategy, play_all
+from agentrl_jax.training.model_configs import ModelContext, open_models
 from agentrl_jax.training.run_environments import environment_specs
 from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Trajectory
@@ -101,6 +102,8 @@ def _saved_strategy(
     context = make(environment.name, environment.options).context
     models = saved_models(experiment, run_dir, tokenizer, context, phase)
     add_agents(runtime, experiment, models, tokenizer, context)
+    present = {name: model.params for name, model in models.items()}
+    open_models(ModelContext(experiment, run_dir, runtime, tokenizer, context, present))
     policy, params = models[agent].policy, models[agent].params
     strategy = evaluation_strategy(experiment, run_dir, phase, policy, params)
     return strategy or IndependentEpisodes(1, agent)

@@ -46,7 +46,8 @@ ALGORITHMS = {
         "advantages", "experience", "losses", "distributed", "learner", "rollout", "training",
     ),
     "pairwise": (
-        "experience", "losses", "policy_gradient", "distributed", "learner", "rollout", "training",
+        "experience", "losses", "policy_gradient", "distributed", "inference", "learner", "rollout",
+        "storage", "training",
     ),
     "archer": ("advantages", "policy_gradient", "distributed", "learner", "rollout", "training"),
     "offline": (

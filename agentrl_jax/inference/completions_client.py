@@ -67,6 +67,33 @@ class CompletionsClient:
         choice = await self._request_choice(body)
         return None if choice is None else self._parse_choice(choice, prompt, sampling)
 
+    async def prompt_logp(self, prompt: list[int]) -> list[float]:
+        """log P(token | tokens before it) of each token of a prompt but the first, by the field
+        `prompt_logprobs` of vLLM; one token is sampled and ignored.
+
+        Raises:
+            EnvironmentFailure: the server failed at every attempt.
+            UserError: it refuses the request, its response lacks the log-probs, or the prompt does
+                not fit its context.
+        """
+        body = self._request_body(prompt, Sampling(), (), max_tokens=1)
+        choice = await self._request_choice({**body, "prompt_logprobs": 1})
+        entries = None if choice is None else choice.get("prompt_logprobs")
+        if not isinstance(entries, list) or len(entries) != len(prompt):
+            raise UserError(
+                f"{self._config.url} returns no prompt_logprobs for {len(prompt)} tokens: score "
+                "with vLLM, and with texts that fit its context"
+            )
+        try:
+            return [
+                float(entry[str(token)]["logprob"]) for token, entry in zip(prompt[1:], entries[1:])
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{self._config.url} returns prompt_logprobs without the prompt's own tokens: "
+                "score with vLLM"
+            ) from None
+
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()

@@ -3,9 +3,10 @@
 import asyncio
 import bisect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from agentrl_jax.inference.completions_client import CompletionsClient
 from agentrl_jax.inference.remote_config import RemoteEngineConfig, validate_remote_config
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, FinishReason, RandomKey, Sampling, starts_with
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +100,26 @@ class RemoteEngine:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the engine has stopped")
-            return asyncio.run_coroutine_threadsafe(self._sample_with_timeout(request), self._loop)
+            return asyncio.run_coroutine_threadsafe(
+                self._with_timeout(lambda: self._sample_call(request)), self._loop
+            )
+
+    def submit_score(self, tokens: np.ndarray, is_scored: np.ndarray) -> "Future[float]":
+        """See `Scorer.submit`; the future raises as that of `submit`, and UserError where the
+        server returns no log-probs of prompts.
+        """
+        ids = np.asarray(tokens, np.int32).tolist()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the engine has stopped")
+            return asyncio.run_coroutine_threadsafe(
+                self._with_timeout(lambda: self._score(ids, np.asarray(is_scored, bool))),
+                self._loop,
+            )
+
+    async def _score(self, ids: list[int], is_scored: np.ndarray) -> float:
+        logp = np.asarray(await self._client.prompt_logp(ids))
+        return float(logp[is_scored[1:]].sum())
 
     def release(self, call: Call) -> None:
         """See `Engine.release`; the server manages its own cache."""
@@ -160,11 +182,11 @@ class RemoteEngine:
                 'to "processed", or to "none" if they are not needed'
             )
 
-    async def _sample_with_timeout(self, request: _Request) -> Call:
+    async def _with_timeout(self, request: Callable[[], Awaitable[T]]) -> T:
         try:
             # The timeout does not include the wait for a free connection.
             async with self._semaphore, asyncio.timeout(self.config.timeout):
-                return await self._sample_call(request)
+                return await request()
         except TimeoutError:
             raise DeadlineExceeded(
                 f"{self.config.url} did not finish a call within {self.config.timeout} seconds"
@@ -242,3 +264,16 @@ class RemoteEngine:
         if len(tokens) == max_tokens:
             return max_tokens, "budget" if max_tokens == sampling.budget else "context"
         return None
+
+
+@dataclass(frozen=True)
+class RemoteScorer:
+    """A `Scorer` by the server of an engine, which is closed by itself."""
+
+    engine: RemoteEngine
+
+    def submit(self, tokens: np.ndarray, is_scored: np.ndarray) -> "Future[float]":
+        """See `RemoteEngine.submit_score`."""
+        return self.engine.submit_score(tokens, is_scored)
+
+    def close(self) -> None: ...

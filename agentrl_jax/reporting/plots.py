@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.reporting.dependencies import require_package
-from agentrl_jax.reporting.statistics import EvaluationSummary
+from agentrl_jax.reporting.statistics import REWARD_PART, EvaluationSummary
 from agentrl_jax.storage import jsonl
 
 LABEL_GAP = 0.055  # between two labels, as a fraction of the panel's height
@@ -42,8 +42,8 @@ def draw(
 def figure(
     metrics_path: str | os.PathLike[str], summaries: Sequence[EvaluationSummary] | None = None
 ) -> Any:
-    """The loss of supervised phases, and the mean return, win rate and entropy of rollout phases,
-    as a matplotlib figure.
+    """The loss of supervised phases, and the mean return, win rate, entropy and named reward parts
+    of rollout phases, as a matplotlib figure.
 
     A phase without rollout metrics counts as supervised. Panels without values are left out.
 
@@ -122,7 +122,28 @@ def _panels(lines: Sequence[dict[str, Any]], summaries: Sequence[EvaluationSumma
             *_series(lines, "entropy", rollout_phases),
         ),
     ]
+    panels += [
+        Panel(
+            f"Rollouts{rollouts}: reward part {name!r}",
+            "mean per episode",
+            "#b8862b",
+            *_series(lines, REWARD_PART + name, rollout_phases),
+        )
+        for name in _reward_parts(lines)
+    ]
     return [panel for panel in panels if len(panel.steps) or panel.players]
+
+
+def _reward_parts(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """The named parts of the reward, where some phase has more than one."""
+    parts = [
+        name.removeprefix(REWARD_PART)
+        for line in lines
+        for name in line
+        if name.startswith(REWARD_PART)
+    ]
+    names = list(dict.fromkeys(parts))
+    return names if len(names) > 1 else []
 
 
 def _series(

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from agentrl_jax.reporting.statistics import REWARD_PART
+
 LINE_INTERVAL = 10.0  # seconds between two lines where there is no terminal
 WINDOW = 10  # steps over which the displayed numbers are averaged
 
@@ -66,7 +68,9 @@ class ProgressLine:
         return f"{self._averages()}  {remaining} left"
 
     def _averages(self) -> str:
-        """Tokens per second, and the mean return or else the loss, of the last steps."""
+        """Tokens per second, and the mean return with its named parts or else the loss, of the last
+        steps.
+        """
         parts = []
         seconds = sum(s for _, s in self._recent_steps)
         tokens = sum(m.get("tokens") or 0 for m, _ in self._recent_steps)
@@ -77,6 +81,11 @@ class ProgressLine:
             if values:
                 parts.append(f"{label} {sum(values) / len(values):.3f}")
                 break
+        newest, _ = self._recent_steps[-1] if self._recent_steps else ({}, 0.0)
+        rewards = [name for name in newest if name.startswith(REWARD_PART)]
+        for name in rewards if len(rewards) > 1 else ():
+            values = [m[name] for m, _ in self._recent_steps if name in m]
+            parts.append(f"{name.removeprefix(REWARD_PART)} {sum(values) / len(values):.3f}")
         return "  ".join(parts)
 
 

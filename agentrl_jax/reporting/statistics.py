@@ -11,6 +11,7 @@ from agentrl_jax.environment import normalized_score
 from agentrl_jax.reporting.dependencies import require_package
 from agentrl_jax.trajectories import Trajectory
 
+REWARD_PART = "rollout/reward/"  # the prefix of the metric of a named part of the reward
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)  # 1.96
 

@@ -100,11 +100,12 @@ class PromptBuilder:
         """The next prompt of the current turn: a note request's, or else the action's.
 
         Returns the ids, the call that they extend (or None), and the request (None: the action).
+        The ids of a request to another model are those of the action.
         """
         ids, parent = self.action_prompt(turns, notes)
         request = self._agent.context.next_note_request(self._opening, turns, notes, len(ids))
-        if request is None:
-            return ids, parent, None
+        if request is None or request.model:
+            return ids, parent, request
         return (*self.build(request.messages), request)
 
     def build(self, messages: Sequence[Message]) -> tuple[TokenIds, Call | None]:

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from agentrl_jax.context import NoteRequest
 from agentrl_jax.engine import Engine
-from agentrl_jax.errors import DeadlineExceeded
+from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.messages import Message, ToolSchema, with_call_ids
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
@@ -22,6 +23,8 @@ from agentrl_jax.trajectories import Call, RandomKey, Sampling, Source, StopReas
 Messages = tuple[Message, ...]
 # A context manager around a wait: (turn, a function that describes what is waited for).
 WaitTracker = Callable[[int, Callable[[], str]], AbstractContextManager[None]]
+# Another model's answer: (its name, messages, random key, tokens or 0) -> message.
+NoteWriter = Callable[[str, Sequence[Message], RandomKey, int], Awaitable[Message]]
 
 
 def untracked_wait(turn: int, target: Callable[[], str]) -> AbstractContextManager[None]:
@@ -98,6 +101,7 @@ class AgentSession:
         start: EpisodeStart,
         timeout_seconds: float,
         track_wait: WaitTracker = untracked_wait,
+        write_note: NoteWriter | None = None,
     ) -> None:
         """Open a session.
 
@@ -108,6 +112,7 @@ class AgentSession:
             start: What the agent has before its first action.
             timeout_seconds: Of one call.
             track_wait: Reports waits to the watchdog.
+            write_note: Answers requests to other models than the policy.
         """
         self.agent, self.start, self.opening = agent, start, start.opening
         self.turns: list[Turn] = []
@@ -115,10 +120,12 @@ class AgentSession:
         self.stop_reason: StopReason | None = None
         self._engine, self._key = engine, key
         self._timeout_seconds, self._track_wait = timeout_seconds, track_wait
+        self._write_note = write_note
         self._prompt_builder = PromptBuilder(agent, start.opening, start.tools)
         self._num_tokens = 0  # sampled so far
         self._num_calls = 0
         self._injected_calls: deque[Call] = deque()  # taken in place of sampled ones
+        self._replayed_notes: tuple[Message, ...] = ()  # of the turn that is replayed
         self._last_call: Call | None = None  # that this session sampled
         # Of the current turn:
         self._current_calls: list[Call] = []
@@ -133,6 +140,9 @@ class AgentSession:
         self._current_calls, self._notes, self._note_names = [], [], []
         while True:
             ids, parent, request = self._prompt_builder.next_prompt(self.turns, self._notes)
+            if request is not None and request.model:
+                self._notes.append(await self._note_of_model(request))
+                continue
             if self._injected_calls:
                 call = self._injected_calls.popleft()
             else:
@@ -152,6 +162,20 @@ class AgentSession:
     def _parse(self, call: Call) -> Message:
         message = self.agent.renderer.parse(call.action, self.start.tools)
         return with_call_ids(message, len(self.turns))
+
+    async def _note_of_model(self, request: NoteRequest) -> Message:
+        """Another model's answer, or in a replayed turn the recorded one."""
+        turn, index = len(self.turns), len(self._notes)
+        if self._replayed_notes:
+            return self._replayed_notes[index]
+        if self._write_note is None:
+            raise UserError(
+                f"a context manager asks the model {request.model!r}, which this session cannot: "
+                "play the episode by the runtime"
+            )
+        key = (*self._key, self.start.agent_index, turn, index)
+        with self._track_wait(turn, lambda: f"the model {request.model!r}"):
+            return await self._write_note(request.model, request.messages, key, request.budget)
 
     def inject_call(self, call: Call) -> None:
         """Use a call that another session made at this point as the next one.
@@ -201,8 +225,10 @@ class AgentSession:
         """Adopt the turns of another session of the same agent: nothing is sampled for them."""
         for turn in turns:
             self._injected_calls.extend(turn.calls)
+            self._replayed_notes = turn.notes
             await self.act()
             self._add_turn(turn)
+        self._replayed_notes = ()
 
     @property
     def current_calls(self) -> Sequence[Call]:

@@ -10,6 +10,7 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import (
     AgentSession,
     EpisodeStart,
+    NoteWriter,
     WaitTracker,
     untracked_wait,
 )
@@ -39,6 +40,7 @@ async def play_episode(
     track_wait: WaitTracker = untracked_wait,
     prefix: Prefix | None = None,
     on_turn: TurnCallback | None = None,
+    write_note: NoteWriter | None = None,
 ) -> Trajectory:
     """Play one episode.
 
@@ -51,6 +53,7 @@ async def play_episode(
         track_wait: Reports waits to the watchdog.
         prefix: Turns whose actions are replayed first.
         on_turn: Called after each turn.
+        write_note: Answers a context's requests to other models than the agent's.
 
     Raises EnvironmentFailure where the environment fails, replies to the prefix in another way than
     before, or a call or a reply exceeds its timeout.
@@ -59,7 +62,7 @@ async def play_episode(
     with track_wait(0, env.location):
         opening, info = await env.reset()
     start = EpisodeStart.of_reset(opening, info)
-    session = AgentSession(agent, engine, key, start, env.timeouts.turn, track_wait)
+    session = AgentSession(agent, engine, key, start, env.timeouts.turn, track_wait, write_note)
     try:
         if prefix is not None:
             await _replay_prefix(env, opening, prefix, track_wait)

@@ -10,6 +10,7 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import (
     AgentSession,
     EpisodeStart,
+    NoteWriter,
     WaitTracker,
     untracked_wait,
 )
@@ -27,6 +28,7 @@ async def play_match(
     key: RandomKey,
     sample: int = 0,
     track_wait: WaitTracker = untracked_wait,
+    write_note: NoteWriter | None = None,
 ) -> Episode:
     """Play one episode with an agent for each player.
 
@@ -40,6 +42,7 @@ async def play_match(
         key: (run, step, task, sample).
         sample: The episode's index in its group.
         track_wait: Reports waits to the watchdog.
+        write_note: Answers a context's requests to other models than the agent's.
 
     Raises EnvironmentFailure where the environment fails, names a player without an agent, or a
     call or a reply exceeds its timeout.
@@ -58,7 +61,7 @@ async def play_match(
                 agent = agents[player].for_task(env.task.name)
                 engine, seconds = engines[agent.engine], env.timeouts.turn
                 start = EpisodeStart(messages, tools, player)
-                session = AgentSession(agent, engine, key, start, seconds, track_wait)
+                session = AgentSession(agent, engine, key, start, seconds, track_wait, write_note)
                 sessions[player] = session
                 if terminated or truncated:
                     session.stop_reason = "terminated" if terminated else "truncated"

@@ -26,6 +26,7 @@ from agentrl_jax.rollout.event_loop_thread import (
 from agentrl_jax.rollout.failures import Failures
 from agentrl_jax.rollout.lazy_tasks import Tasks
 from agentrl_jax.rollout.match import play_match
+from agentrl_jax.rollout.named_models import Model, NamedModels
 from agentrl_jax.rollout.retries import EpisodeRetries, start_group_clock
 from agentrl_jax.rollout.watchdog import Watchdog
 from agentrl_jax.timeouts import Timeouts
@@ -75,6 +76,7 @@ class Runtime:
         self.process_group = process_group or ProcessGroup()
         self.engines, self.agents = dict(engines), dict(agents)
         self.timeouts = (timeouts or Timeouts()).validate()
+        self.models = NamedModels(self.agents, self.engines, self.timeouts)
         self.failures = Failures(log)
         self.loop = loop or asyncio.new_event_loop()
         self.published_versions: dict[str, int] = {}  # the last one of each engine
@@ -103,6 +105,13 @@ class Runtime:
             previous.close()
         self.agents[name], self.engines[agent.engine] = agent, engine
         self._slots.add(agent.engine, engine)
+
+    def add_model(self, name: str, model: Model) -> None:
+        """Add a named model: as an agent if it has an engine, as a scorer if it can score."""
+        if model.engine is not None:
+            self.add_agent(name, model.agent, model.engine)
+        if model.scorer is not None:
+            self.models.add_scorer(name, model.agent.renderer, model.scorer)
 
     def _agent(self, agent: str | Agent) -> Agent:
         """The agent of a name. Raises UserError where there is none."""
@@ -212,7 +221,15 @@ class Runtime:
         async def play_in_env(env: EnvHandle, track_wait: WaitTracker) -> Trajectory:
             start = prefix() if callable(prefix) else prefix
             return await play_episode(
-                env, player, engine, (*key, sample), sample, track_wait, start, call_turn_callbacks
+                env,
+                player,
+                engine,
+                (*key, sample),
+                sample,
+                track_wait,
+                start,
+                call_turn_callbacks,
+                self.models.write_note,
             )
 
         return await self.run_in_slot(task, player, sample, play_in_env)
@@ -231,7 +248,15 @@ class Runtime:
         players = {index: self._agent(agent) for index, agent in agents.items()}
 
         async def play_in_env(env: EnvHandle, track_wait: WaitTracker) -> Episode:
-            return await play_match(env, players, self.engines, (*key, sample), sample, track_wait)
+            return await play_match(
+                env,
+                players,
+                self.engines,
+                (*key, sample),
+                sample,
+                track_wait,
+                self.models.write_note,
+            )
 
         async with self._slots.match_slots([agent.engine for agent in players.values()]):
             return await self.run_episode(task, sample, play_in_env)
@@ -321,6 +346,7 @@ class Runtime:
         self._loop_thread = None
         for engine in self.engines.values():
             engine.close()
+        self.models.close()
         if not self.loop.is_closed():
             run_until_complete(self.loop, self._stop())
             run_until_complete(self.loop, self.loop.shutdown_asyncgens())

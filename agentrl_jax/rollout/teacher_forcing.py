@@ -32,6 +32,9 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
                 note = agent.context.demonstrated_note(
                     trajectory.opening, turns, notes, turn.action
                 )
+                if request.model and note is not None:  # another model's: no call of the agent
+                    notes.append(note)
+                    continue
             message = turn.action if note is None else note
             call = _demonstration_call(agent, ids, message, parent)
             builder.add_call(call, message)

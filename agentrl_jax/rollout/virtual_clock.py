@@ -10,13 +10,14 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from agentrl_jax.engine import Engine, PromptImage
+from agentrl_jax.engine import Engine, PromptImage, Scorer
 from agentrl_jax.policy import Params
+from agentrl_jax.rollout.named_models import Model
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 
@@ -41,6 +42,12 @@ class VirtualClock:
         (`Runtime.run`).
         """
         return VirtualTimeEngine(engine, self, run)
+
+    def wrap_model(self, model: Model, run: Callable[[Coroutine[Any, Any, None]], None]) -> Model:
+        """The model with its engine and scorer on this clock; see `wrap_engine`."""
+        engine = self.wrap_engine(model.engine, run) if model.engine else None
+        scorer = VirtualTimeScorer(model.scorer, self.call_seconds) if model.scorer else None
+        return replace(model, engine=engine, scorer=scorer)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -123,3 +130,30 @@ class VirtualTimeEngine:
 
     def close(self) -> None:
         self._engine.close()
+
+
+@dataclass(frozen=True)
+class VirtualTimeScorer:
+    """A scorer whose scores take the declared time of a call."""
+
+    scorer: Scorer
+    seconds: float
+
+    def submit(self, tokens: np.ndarray, is_scored: np.ndarray) -> "Future[float]":
+        """See `Scorer.submit`."""
+        real, virtual = self.scorer.submit(tokens, is_scored), Future[float]()
+
+        def deliver() -> None:
+            error = real.exception()  # waits for the score
+            if not virtual.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                virtual.set_exception(error)
+            else:
+                virtual.set_result(real.result())
+
+        asyncio.get_running_loop().call_later(self.seconds, deliver)
+        return virtual
+
+    def close(self) -> None:
+        self.scorer.close()

@@ -32,7 +32,9 @@ def initial_models(
     experiment: Experiment, tokenizer: Any, context: Any, mesh: Mesh
 ) -> dict[str, AgentModel]:
     """The agents with weights of their own, with their initial weights; see `make_agent`."""
-    return _models(experiment, tokenizer, context, functools.partial(_initial, experiment, mesh))
+    return _models(
+        experiment, tokenizer, context, functools.partial(initial_params, experiment, mesh)
+    )
 
 
 def saved_models(
@@ -46,7 +48,7 @@ def saved_models(
         trained = [name for name in past if agent in experiment.phases[name].trained_agents]
         if not trained:
             one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
-            return _initial(experiment, one_device, agent, policy)
+            return initial_params(experiment, one_device, agent, policy)
         shapes = jax.eval_shape(policy.init, jax.random.key(0))
         return load_phase_params(experiment, run_dir, trained[-1], agent, shapes)
 
@@ -68,8 +70,8 @@ def _models(
     return models
 
 
-def _initial(experiment: Experiment, mesh: Mesh, agent: str, policy: Policy) -> Params:
-    """Each agent has random numbers of its own."""
+def initial_params(experiment: Experiment, mesh: Mesh, agent: str, policy: Policy) -> Params:
+    """An agent's initial weights; each agent has random numbers of its own."""
     key, index = jax.random.key(experiment.seed), list(experiment.agent_configs).index(agent)
     key = jax.random.fold_in(key, index) if index else key
     return agent_policy_config(experiment, agent).initial_params(policy, key, mesh)

@@ -1,6 +1,7 @@
 """Builds the parts that an experiment names, and loads those that a run folder holds."""
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import jax
 from jax.sharding import Mesh
 from transformers import AutoTokenizer
 
+from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.auto_mesh import memory_need, resolve_mesh_config
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import first_devices_per_process, make_mesh, slice_ids
@@ -20,7 +22,12 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
 from agentrl_jax.training.algorithm import PerAgent
-from agentrl_jax.training.config import EnvironmentConfig, Experiment, PolicyConfig
+from agentrl_jax.training.config import (
+    AgentConfig,
+    EnvironmentConfig,
+    Experiment,
+    PolicyConfig,
+)
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import WithLatency
 from agentrl_jax.workers.pool import InlinePool, WorkerPool
@@ -111,19 +118,35 @@ def make_agent(experiment: Experiment, tokenizer: Any, context: Any, name: str =
         name: of the agent.
     """
     config = experiment.agent_configs[name]
+    field = "agent" if name == "policy" else f"agents.{name}"
+    agent = agent_of_config(config, tokenizer, context, name, f"config.{field}")
+    return dataclasses.replace(agent, engine=config.shares or name)
+
+
+def agent_of_config(
+    config: AgentConfig, tokenizer: Any, context: ContextManager, name: str, location: str
+) -> Agent:
+    """An agent on an engine of its own name.
+
+    Args:
+        config: describes it.
+        tokenizer: of its model.
+        context: used where the config has none.
+        name: of the agent.
+        location: where the config stands, for error messages.
+    """
     try:
         sampling = Sampling(
             config.budget, config.temperature, config.top_k, config.top_p, config.min_p
         )
     except ValueError as error:
-        field = "agent" if name == "policy" else f"agents.{name}"
-        raise UserError(f"config.{field}: {error}") from error
+        raise UserError(f"{location}: {error}") from error
     return Agent(
         name,
         config.renderer(tokenizer),
         config.context or context,
         sampling,
-        engine=config.shares or name,
+        engine=name,
         limits=config.limits,
     )
 

@@ -15,6 +15,7 @@ from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import Renderer, TextRenderer
 from agentrl_jax.rollout.agent import Agent, Limits
+from agentrl_jax.rollout.named_models import ModelConfig
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.timeouts import Timeouts
@@ -217,6 +218,7 @@ class Experiment:
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)  # the one called "policy"
     agents: dict[str, AgentConfig] = field(default_factory=dict)  # all others
+    models: dict[str, ModelConfig] = field(default_factory=dict)  # that may be asked, by name
     # None: a phase that reads them cannot be opened
     demonstrations: DemonstrationConfig | None = field(default_factory=DemonstrationConfig)
     phases: dict[str, Phase] = field(default_factory=dict)  # in the order in which they are trained

@@ -87,12 +87,15 @@ class Mixture(TaskSource):
             raise UserError("a mixture has weights or a sampler, which replaces them, not both")
 
 
+RESERVED_LABELS = ("reward", "stopped")  # rollout/reward/<part>, rollout/stopped/<reason>
+
+
 def check_label(label: str) -> None:
     """Raises UserError where an environment cannot be labeled so."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", label):
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", label) or label in RESERVED_LABELS:
         raise UserError(
             f"{label!r} is no label of an environment, which names metrics and files: "
-            "use letters, digits, and _ . -"
+            f"use letters, digits, and _ . -, and none of {', '.join(RESERVED_LABELS)}"
         )
 
 

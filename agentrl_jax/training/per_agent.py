@@ -128,5 +128,5 @@ def return_metrics(processes: Sequence[Mapping[str, Sequence[float]]]) -> dict[s
     for agent in processes[0]:
         returns = [x for process in processes for x in process[agent]]
         if returns:
-            metrics[f"rollout/{agent}/return"] = float(np.mean(returns))
+            metrics[f"{agent}/return"] = float(np.mean(returns))
     return metrics

@@ -27,7 +27,7 @@ def episode_stats(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def _trajectory_stats(t: Trajectory) -> tuple[Any, ...]:
     """Return, turns, length of the last call or None, truncated, stop reason, success, context
-    cost.
+    cost, and the sums of the reward's named parts.
     """
     length = len(t.calls[-1].ids) if t.calls else None
     return (
@@ -38,6 +38,7 @@ def _trajectory_stats(t: Trajectory) -> tuple[Any, ...]:
         t.stop_reason,
         t.succeeded,
         context_cost(t),
+        t.reward_parts,
     )
 
 
@@ -66,7 +67,7 @@ def _group_metrics(group_stats: Sequence[dict[str, Any]], prefix: str) -> dict[s
     trajectories = [trajectory for group in group_stats for trajectory in group["played"]]
     if not trajectories:
         return totals
-    returns, turns, lengths, truncated, reasons, successes, costs = zip(*trajectories)
+    returns, turns, lengths, truncated, reasons, successes, costs, parts = zip(*trajectories)
     rows, recomputed = np.mean(costs, axis=0).tolist()
     reason_counts = Counter(reasons)
     known_lengths = [length for length in lengths if length is not None]
@@ -81,6 +82,9 @@ def _group_metrics(group_stats: Sequence[dict[str, Any]], prefix: str) -> dict[s
     }
     for reason in get_args(StopReason):
         metrics[f"{prefix}/stopped/{reason}"] = reason_counts[reason] / len(trajectories)
+    for name in sorted({name for trajectory_parts in parts for name in trajectory_parts}):
+        values = [trajectory_parts.get(name, 0.0) for trajectory_parts in parts]
+        metrics[f"{prefix}/reward/{name}"] = float(np.mean(values))
     if None not in successes:  # else the environment does not report success; cut episodes failed
         metrics[f"{prefix}/success"] = float(np.mean(successes))
     return metrics

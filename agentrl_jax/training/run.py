@@ -30,6 +30,7 @@ from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
 from agentrl_jax.training.evaluation import evaluation_strategy, flatten
 from agentrl_jax.training.evaluations import Evaluations
+from agentrl_jax.training.model_configs import ModelContext, open_models
 from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.trajectories import Trajectory
@@ -110,6 +111,10 @@ class Run:
         self.params = self.models["policy"].params
         add_agents(
             self.runtime, experiment, self.models, self.tokenizer, context, self._wrap_engine
+        )
+        params = {name: model.params for name, model in self.models.items()}
+        open_models(
+            ModelContext(experiment, self.run_dir, self.runtime, self.tokenizer, context, params)
         )
 
     def _wrap_engine(self, engine: Engine) -> Engine:

@@ -22,11 +22,11 @@ class Summarize(ContextManager):
         go | a1 o1 a2 o2 | instruction -> summary   then:
         go | summary -> a4
 
-    A summary is trained as an action is. There is at most one a turn, whatever its length, and at
-    most `max_summaries` an episode. After the last one the context grows until the agent's
-    `limits.context` ends the episode, as it does without summaries: the window should leave room
-    below that limit for an action, and for instruction and summary. With `max_summaries` 0 this is
-    the full history.
+    A summary is trained as an action is, unless another `model` writes it. There is at most one a
+    turn, whatever its length, and at most `max_summaries` an episode. After the last one the
+    context grows until the agent's `limits.context` ends the episode, as it does without summaries:
+    the window should leave room below that limit for an action, and for instruction and summary.
+    With `max_summaries` 0 this is the full history.
     """
 
     window: int
@@ -34,6 +34,7 @@ class Summarize(ContextManager):
     instruction: str
     heading: str = ""  # before a summary in the view
     max_tokens: int = 0  # of a summary; 0: as many as an action has
+    model: str = ""  # the named model that writes the summaries; empty: the policy
     # The summary in a demonstration, from the messages that it summarizes.
     demonstration_writer: Callable[[Sequence[Message]], str] | None = None
 
@@ -76,6 +77,7 @@ class Summarize(ContextManager):
             [*self._view_without_last_turn(opening, turns), user(self.instruction)],
             budget=self.max_tokens,
             name="summary",
+            model=self.model,
         )
 
     def demonstrated_note(

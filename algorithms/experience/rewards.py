@@ -3,7 +3,7 @@ The `turn.info` fields that they read are listed in `advantages.info_fields`.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentrl_jax.algorithms.advantages.info_fields import add_reward_part, info_field, succeeded
@@ -102,14 +102,12 @@ def return_at_last_turn(group: Group, step: int) -> Group:
     """
 
     def with_return_at_end(trajectory: Trajectory) -> Trajectory:
-        parts: dict[str, float] = {}
-        for turn in trajectory.turns:
-            for name, value in turn.rewards.items():
-                parts[name] = parts.get(name, 0.0) + value
         *earlier, last = (
             dataclasses.replace(turn, reward=0.0, rewards={}) for turn in trajectory.turns
         )
-        last = dataclasses.replace(last, reward=trajectory.total_reward, rewards=parts)
+        last = dataclasses.replace(
+            last, reward=trajectory.total_reward, rewards=trajectory.reward_parts
+        )
         return trajectory.replace(turns=(*earlier, last))
 
     return map_trajectories(group, with_return_at_end)
@@ -199,6 +197,35 @@ class RewardGate:
             return dataclasses.replace(turn, reward=float(sum(parts.values())), rewards=parts)
 
         return map_turns(trajectory, gated)
+
+
+@dataclass
+class WeightedParts:
+    """sum_i weight_i R^(i) in place of the reward: the parts that the policy is trained on.
+
+    A part that is not named counts 0 and is only recorded, as the environment's own reward beside
+    a reward model's. A turn without a named part has reward 0. Raises UserError where a trajectory
+    has none of the parts.
+    """
+
+    weights: Mapping[str, float]  # by the part's name
+
+    def __call__(self, group: Group, step: int) -> Group:
+        return map_trajectories(group, self._weighted)
+
+    def _weighted(self, trajectory: Trajectory) -> Trajectory:
+        parts = trajectory.reward_parts
+        if not parts.keys() & self.weights.keys():
+            raise UserError(
+                f"the reward has the parts {sorted(parts)} and none of {sorted(self.weights)}: "
+                "name some of them"
+            )
+
+        def weighted(turn: Turn) -> Turn:
+            counted = {n: w * turn.rewards[n] for n, w in self.weights.items() if n in turn.rewards}
+            return dataclasses.replace(turn, reward=float(sum(counted.values())), rewards=counted)
+
+        return map_turns(trajectory, weighted)
 
 
 @dataclass

@@ -27,7 +27,6 @@ from agentrl_jax.algorithms.pairwise.pairwise_batch import (
     log_ratio,
     make_pairwise_batch,
 )
-from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.pairwise.train_last_layers import freeze_all_but_last
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
@@ -37,18 +36,9 @@ from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import PackedLayout, split_bins
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
 from agentrl_jax.trajectories import Group
-
-
-@pytree_dataclass
-class PairwiseAuxState:
-    """The auxiliary state of training on the device."""
-
-    reference: Params | None  # the initial policy
-    reward_model: TrainState | None
 
 
 @dataclass
@@ -59,10 +49,6 @@ class PairwiseConfig:
 
     loss: PairwiseLoss
     rewards: RewardTransform | None = None  # applied to each group before pairing
-    # scores dialogues instead of their returns; it is trained on the order of the returns
-    reward_model: RewardModelConfig | None = None
-    # first steps, in which only the reward model is trained; afterwards only the policy
-    reward_model_steps: int = 0
     unfinished_reward: float | None = None  # r where the reply at turn h did not end by itself
     kl: float = 0.0  # r -= kl (ln pi_t - ln pi_start) of the reply at turn h
     # the log-ratio is to the initial policy (DPO's), not to the policy before the step
@@ -89,13 +75,10 @@ class PairwiseTrainer(Algorithm):
 
     def __init__(self, config: PairwiseConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
         self._config = c = copy.deepcopy(config)
-        if (
-            min(c.epochs, c.minibatches, c.microbatch) < 1
-            or min(c.kl, c.prompt_length, c.reward_model_steps) < 0
-        ):
+        if min(c.epochs, c.minibatches, c.microbatch) < 1 or min(c.kl, c.prompt_length) < 0:
             raise UserError(
                 "a pairwise method needs epochs, minibatches, microbatch >= 1 and kl, "
-                "prompt_length, reward_model_steps >= 0"
+                "prompt_length >= 0"
             )
         if c.prompt_length and not policy.supports_branches:
             raise UserError(
@@ -107,21 +90,13 @@ class PairwiseTrainer(Algorithm):
         self._learner = Learner(policy, tx, self._loss, mesh)
         self._bins_per_microbatch = self._learner.data_shard.num_local_rows(c.microbatch)
         self._needs_reference = c.fixed_reference or c.kl > 0
-        self._reward_model = (
-            c.reward_model.build(policy, mesh, max(c.reward_model_steps, 1))
-            if c.reward_model
-            else None
-        )
         self._steps = 0
 
     def init(self, key: Array, params: Params) -> TrainState:
+        """A state whose `extra` is the initial policy, where the log-ratio or the KL need it."""
         state = self._learner.init(key, params)
-        reward_model = None
-        if self._reward_model is not None:
-            reward_model = self._reward_model.init(jax.random.fold_in(key, 1), params)
         reference = jax.tree.map(jnp.copy, state.params) if self._needs_reference else None
-        aux = PairwiseAuxState(reference=reference, reward_model=reward_model)
-        return dataclasses.replace(state, extra=aux)
+        return dataclasses.replace(state, extra=reference)
 
     def host_state(self) -> Any:
         return {"steps": self._steps}
@@ -154,10 +129,7 @@ class PairwiseTrainer(Algorithm):
         self._steps += 1
         groups = [c.rewards(group, step) for group in experience] if c.rewards else list(experience)
         pairs, dropped = preference_pairs_of(groups)
-        is_warmup = self._reward_model is not None and step < c.reward_model_steps
-        state, reward_diffs, reward_model_metrics = self._reward_differences(
-            state, groups, pairs, runtime, train_reward_model=is_warmup
-        )
+        reward_diffs = self._reward_differences(pairs)
         totals = [float(np.abs(reward_diffs).sum()), len(pairs), *dropped.values()]
         gap, count, *dropped_counts = np.sum(
             process_group.all_gather("pairs", totals), axis=0
@@ -166,8 +138,8 @@ class PairwiseTrainer(Algorithm):
             "pairs": count,
             "pairs/gap": gap / max(count, 1),
             **{f"pairs/{name}": n for name, n in zip(dropped, dropped_counts)},
-        } | reward_model_metrics
-        splits = [] if is_warmup else np.array_split(np.arange(len(pairs)), c.minibatches)
+        }
+        splits = np.array_split(np.arange(len(pairs)), c.minibatches)
         minibatches = [
             self._microbatches(state, [pairs[i] for i in split], reward_diffs[split], process_group)
             for split in splits
@@ -187,33 +159,13 @@ class PairwiseTrainer(Algorithm):
             updates.append({**update, **(first if is_first else {})})
         return state, metrics | {"skipped": float(not updates), "device": updates}
 
-    def _reward_differences(
-        self,
-        state: TrainState,
-        groups: Sequence[Group],
-        pairs: Sequence[Pair],
-        runtime: Runtime,
-        train_reward_model: bool,
-    ) -> tuple[TrainState, np.ndarray, dict[str, Any]]:
-        """r - r' of each pair, by returns or by the reward model, which is first trained on the
-        groups if `train_reward_model`.
-        """
-        dialogues = [dialogue for pair in pairs for dialogue in pair.dialogues]
-        metrics: dict[str, Any] = {}
-        if self._reward_model is None:
-            scores = np.array([dialogue.total_reward for dialogue in dialogues])
-        else:
-            reward_model = state.extra.reward_model
-            if train_reward_model:
-                reward_model, step_metrics = self._reward_model.step(reward_model, groups, runtime)
-                metrics = {"critic": step_metrics["device"], "critic/pairs": step_metrics["pairs"]}
-                aux = dataclasses.replace(state.extra, reward_model=reward_model)
-                state = dataclasses.replace(state, extra=aux)
-            scores = self._reward_model.score(reward_model, dialogues)
+    def _reward_differences(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """r - r' of each pair."""
+        scores = np.array([x.total_reward for pair in pairs for x in pair.dialogues])
         if self._config.unfinished_reward is not None:
             is_finished = [finished for pair in pairs for finished in pair.is_finished]
             scores = np.where(is_finished, scores, self._config.unfinished_reward)
-        return state, scores[0::2] - scores[1::2], metrics
+        return scores[0::2] - scores[1::2]
 
     def _microbatches(
         self,
@@ -233,7 +185,7 @@ class PairwiseTrainer(Algorithm):
         tokens = reply_tokens(sequences)
         logp = ref_logp = self._score_layout(state.params, layout)
         if self._needs_reference:
-            ref_logp = self._score_layout(state.extra.reference, layout)
+            ref_logp = self._score_layout(state.extra, layout)
         if c.kl:
             bins, columns = layout.packed_coordinates(tokens.sequence, tokens.position)
             signed_kl = tokens.sign * (logp - ref_logp)[bins, columns]

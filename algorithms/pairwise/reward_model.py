@@ -19,6 +19,7 @@ from agentrl_jax.algorithms.pairwise.bradley_terry import (
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, CriticHeadConfig, ValueModel
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.keys import uniform_of
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
@@ -65,6 +66,8 @@ def final_token_loss(
 class RewardModelConfig(OtherModelConfig):
     """Takes groups of two or more trajectories; every pair with different returns is a preference.
     A trajectory must be one context.
+
+    As the algorithm of a phase it trains a model that `reward_scorer.RewardModel` names.
     """
 
     head: CriticHeadConfig  # `models.heads.HeadConfig`
@@ -72,6 +75,7 @@ class RewardModelConfig(OtherModelConfig):
     optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     max_length: int = 256  # tokens of the longest trajectory
     microbatch: int = 16  # pairs per gradient call
+    label_noise: float = 0.0  # fraction of the preferences that are reversed, at random
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> "RewardModelTrainer":
         return RewardModelTrainer(self, policy, mesh, steps)
@@ -81,6 +85,10 @@ class RewardModelTrainer(Algorithm):
     """Implements `Algorithm`; the state's parameters are the reward model's."""
 
     def __init__(self, config: RewardModelConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
+        if not 0 <= config.label_noise < 1:
+            raise UserError(
+                f"label_noise is a fraction of the preferences, not {config.label_noise}"
+            )
         self._config, self._model = config, CriticConfig(config.head).build_model(policy)
         self._learner = Learner(
             self._model,
@@ -133,7 +141,7 @@ class RewardModelTrainer(Algorithm):
     ) -> tuple[TrainState, dict[str, Any]]:
         """One optimizer step on the mean over all pairs. Without any it is a counted skip."""
         process_group = runtime.process_group
-        pairs = [pair for group in experience for pair in ranked_pairs(group)]
+        pairs = self.annotated_pairs(experience)
         num_pairs = sum(process_group.all_gather("pairs", len(pairs)))
         sequences = [_trajectory_sequence(trajectory) for pair in pairs for trajectory in pair]
         batches = self._microbatches(sequences, num_pairs, process_group)
@@ -141,6 +149,14 @@ class RewardModelTrainer(Algorithm):
             return state, {"pairs": 0.0, "skipped": 1.0, "device": []}
         state, metrics = self._learner.update(state, batches)
         return state, {"pairs": float(num_pairs), "skipped": 0.0, "device": [metrics]}
+
+    def annotated_pairs(self, groups: Sequence[Group]) -> list[tuple[Trajectory, Trajectory]]:
+        """The preferences of `ranked_pairs`, some of them reversed by `label_noise`."""
+        return [
+            (b, a) if _annotation_noise(a, b) < self._config.label_noise else (a, b)
+            for group in groups
+            for a, b in ranked_pairs(group)
+        ]
 
     def _microbatches(
         self, sequences: list[TrainingSequence], num_pairs: int, process_group: ProcessGroup
@@ -170,25 +186,17 @@ class RewardModelTrainer(Algorithm):
         batch = PreferenceBatch(batch=layout.to_batch(weight), length=length, pair_mask=pair_mask)
         return split_bins(batch, self._rows_per_microbatch)
 
-    def score(self, state: TrainState, trajectories: Sequence[Trajectory]) -> np.ndarray:
-        """The reward model's score of each trajectory: its value at the last token."""
-        sequences = [_trajectory_sequence(trajectory) for trajectory in trajectories]
-        if not sequences:
-            return np.zeros(0)
-        count, scores = len(sequences), []
-        padding = sequences[-1:] if count % 2 else []  # rows come in pairs
-        for batch in self._microbatches([*sequences, *padding], count, ProcessGroup()):
-            (values,) = self._learner.score(state.params, batch.batch)
-            local_values = self._learner.data_shard.local_rows(values)
-            last = np.maximum(np.asarray(batch.length) - 1, 0)
-            scores.append(np.take_along_axis(local_values, last[:, None], axis=1)[:, 0])
-        return np.concatenate(scores)[:count]
-
 
 def ranked_pairs(group: Group) -> list[tuple[Trajectory, Trajectory]]:
     """All (preferred, other) pairs of a group's trajectories: those with different returns."""
     members = [trajectory for trajectory in group.trajectories if trajectory.turns]
     return [(a, b) for a in members for b in members if a.total_reward > b.total_reward]
+
+
+def _annotation_noise(a: Trajectory, b: Trajectory) -> float:
+    """A uniform number in [0, 1) that belongs to a pair, whenever and wherever it is ranked."""
+    keys = [number for x in (a, b) for number in (x.seed, x.sample, *x.calls[-1].key)]
+    return uniform_of(*keys)
 
 
 def _trajectory_sequence(trajectory: Trajectory) -> TrainingSequence:

@@ -3,12 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from agentrl_jax.messages import Message, ToolSchema
-from agentrl_jax.rollout.agent_session import (
-    AgentSession,
-    EpisodeStart,
-    WaitTracker,
-    sample_call,
-)
+from agentrl_jax.rollout.agent_session import AgentSession, EpisodeStart, WaitTracker
 from agentrl_jax.rollout.episode import session_trajectory
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import gather_group
@@ -40,26 +35,15 @@ class EpisodeDriver:
             EpisodeStart(tuple(opening), self.tools, agent_index),
             self.env.timeouts.turn,
             self._track_wait,
+            self._runtime.models.write_note,
         )
         self._sessions.append(session)
         return session
 
-    async def query_agent(self, agent: str, messages: Sequence[Message], turn: int) -> str:
+    async def ask(self, agent: str, messages: Sequence[Message], turn: int) -> str:
         """An agent's answer to messages outside of the episode: it is not a call of a turn."""
-        player = self._runtime.agents[agent]
-        engine, ids = self._runtime.engines[player.engine], player.renderer.render(messages).ids
-        with self._track_wait(turn, lambda: f"the engine {player.engine!r}"):
-            call = await sample_call(
-                engine,
-                ids,
-                player.sampling,
-                (*self.key, 2, turn),
-                None,
-                self.env.timeouts.turn,
-                player.engine,
-            )
-        engine.release(call)
-        return player.renderer.parse(call.action).text
+        with self._track_wait(turn, lambda: f"the model {agent!r}"):
+            return (await self._runtime.models.ask(agent, messages, (*self.key, 2, turn))).text
 
     async def step(self, turn: int, action: Message) -> StepResult:
         """The environment's reply to an action."""

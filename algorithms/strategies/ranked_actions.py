@@ -99,7 +99,15 @@ class RankedActions(RolloutPiece):
         async def run_sample(sample: int) -> Trajectory | None:
             async def play(env: EnvHandle, track_wait: WaitTracker) -> Trajectory:
                 engine = _RankingEngine(ranker, env, agent)
-                return await play_episode(env, agent, engine, (*key, sample), sample, track_wait)
+                return await play_episode(
+                    env,
+                    agent,
+                    engine,
+                    (*key, sample),
+                    sample,
+                    track_wait,
+                    write_note=runtime.models.write_note,
+                )
 
             return await runtime.run_in_slot(task, agent, sample, play)
 

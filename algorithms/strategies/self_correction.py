@@ -33,7 +33,7 @@ class SelfCorrectionRollouts:
     episodes.
 
     In a fraction of the episodes, drawn by their keys, the first attempt is that of `base_agent`,
-    which is not trained (`WithFrozenAgent`): a call whose source is "patch", to be masked
+    which is not trained (`FrozenPolicy`): a call whose source is "patch", to be masked
     (`token_masks.OnlySources`). The paper takes some from its base model and does not publish the
     fraction.
     """

@@ -121,9 +121,7 @@ class SemiOnlineRollouts:
             return assistant(action)
         view = session.agent.context.view(session.opening, session.turns)
         request = user(self.thought_writer.prompt.format(action=action))
-        thought = await driver.query_agent(
-            self.thought_writer.agent, [*view, request], len(session.turns)
-        )
+        thought = await driver.ask(self.thought_writer.agent, [*view, request], len(session.turns))
         return assistant(f"{thought}{self.thought_end_marker}{action}")
 
     def _strip_thought(self, text: str) -> str:

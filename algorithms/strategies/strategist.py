@@ -48,8 +48,7 @@ class StrategistRollouts:
             )
         if self.actor not in runtime.agents:
             raise UserError(
-                f"there is no agent {self.actor!r} to act on strategies: add one to the runtime, "
-                "or use WithFrozenAgent"
+                f"there is no agent {self.actor!r} to act on strategies: add it to config.models"
             )
         return await collect_driven_group(
             task, runtime, self.agent, key, self.group_size, self._run_episode

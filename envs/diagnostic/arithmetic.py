@@ -13,6 +13,7 @@ from agentrl_jax.envs.options import checked_bool, checked_int
 from agentrl_jax.envs.sampled_task import SampledTaskEnvironment, StepResult
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message
 
 OPERATORS: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
     {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -36,7 +37,7 @@ def _near_miss_action(env: "Arithmetic", rng: np.random.Generator) -> str:
     return str(env.solution + (1, -1, 10, -10)[rng.integers(4)])
 
 
-def _repeated_action(env: "Arithmetic", rng: np.random.Generator) -> str:
+def _repeated_action(env: "Arithmetic", rng: np.random.Generator) -> str | Message:
     """The mixture's first answer in every turn."""
     return (env.answers[-1] or "0") if env.answers else MIXTURE_POLICY(env, rng)
 

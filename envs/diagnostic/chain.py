@@ -11,6 +11,7 @@ from agentrl_jax.envs.options import checked_bool, checked_int
 from agentrl_jax.envs.sampled_task import SampledTaskEnvironment, StepResult
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.errors import UserError
+from agentrl_jax.messages import Message
 
 LETTERS = "abcdefghij"
 
@@ -24,7 +25,7 @@ def _expert_action(env: "Chain", rng: np.random.Generator) -> str:
     return env.correct_letter
 
 
-def _plan_following_action(env: "Chain", rng: np.random.Generator) -> str:
+def _plan_following_action(env: "Chain", rng: np.random.Generator) -> str | Message:
     """Plans an action of the weak policy and mostly takes it; without a plan, the weak policy."""
     return PLAN_FOLLOWING_POLICY(env, rng) if env.pending_plan else WEAK_POLICY(env, rng)
 

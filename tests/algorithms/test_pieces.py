@@ -41,6 +41,7 @@ FILLED = {
     "Sequence[str]": ("a", "b"),
     "Sequence[float]": (0.5,),
     "Sequence[int]": (1, 2),
+    "Mapping[str, float]": {"a": 0.5},
     "Sequence[int | float]": (5, 10),
 }
 

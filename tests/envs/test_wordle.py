@@ -299,7 +299,7 @@ def test_consistent_words_have_the_same_feedback_history(official):
         env.reset(seed=seed)
         history = []
         for _ in range(3):
-            action = env.scripted_policies["random"](env, rng)
+            action = str(env.scripted_policies["random"](env, rng))
             observation, _, done, _, _ = env.step(action)
             history.append((action.replace(" ", ""), observation[0].text.strip()))
             expected = [
@@ -343,7 +343,7 @@ def test_the_experts_last_guess_is_a_consistent_word():
         env.reset(options={"target": target})
         for _ in range(5):
             env.step("n o n e")
-        guess = env.scripted_policies["expert"](env, np.random.default_rng(0)).replace(" ", "")
+        guess = str(env.scripted_policies["expert"](env, np.random.default_rng(0))).replace(" ", "")
         assert env.consistent_mask()[env.words.index(guess)]
 
 

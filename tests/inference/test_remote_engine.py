@@ -22,7 +22,7 @@ from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.inference.remote_config import RemoteEngineConfig
-from agentrl_jax.inference.remote_engine import RemoteEngine
+from agentrl_jax.inference.remote_engine import RemoteEngine, RemoteScorer
 from agentrl_jax.keys import seed_of
 from agentrl_jax.models.tokenizers import character_tokenizer
 from agentrl_jax.renderer import TextRenderer
@@ -789,3 +789,42 @@ def test_a_config_is_a_plain_dataclass_without_the_key(monkeypatch: pytest.Monke
     engine = RemoteEngine(config)
     engine.close()
     assert "secret" not in repr(dataclasses.asdict(config)) + repr(vars(engine))
+
+
+def test_a_text_is_scored_by_the_log_probs_of_its_prompt_tokens(
+    server: Server, start: Callable[..., RemoteEngine]
+):
+    entries = [
+        None,
+        {"2": {"logprob": -0.5, "rank": 1}},
+        {"3": {"logprob": -1.5, "rank": 2}, "0": {"logprob": -0.1, "rank": 1}},
+        {"1": {"logprob": -4.0, "rank": 3}},
+    ]
+    scorer = RemoteScorer(start())
+    server.faults.append(with_fields(prompt_logprobs=entries))
+    is_scored = np.array([False, False, True, True])
+    assert scorer.submit(PROMPT, is_scored).result(30) == -5.5
+    request = server.requests[-1]
+    assert (request["prompt"], request["prompt_logprobs"]) == (PROMPT.tolist(), 1)
+    assert (request["max_tokens"], request["temperature"]) == (1, 1.0)
+    for fields, message in (
+        ({}, "returns no prompt_logprobs for 4 tokens"),
+        ({"prompt_logprobs": entries[:3]}, "returns no prompt_logprobs"),
+        ({"prompt_logprobs": [None, {}, {}, {}]}, "without the prompt's own tokens"),
+    ):
+        server.faults.append(with_fields(**fields))
+        with pytest.raises(UserError, match=message):
+            scorer.submit(PROMPT, is_scored).result(30)
+
+
+def test_a_score_has_the_retries_and_the_timeout_of_a_call(
+    server: Server, start: Callable[..., RemoteEngine]
+):
+    server.faults.extend(
+        [respond(500, {}), with_fields(prompt_logprobs=[None, {"2": {"logprob": -2}}])]
+    )
+    text = PROMPT[:2], np.array([False, True])
+    assert RemoteScorer(start()).submit(*text).result(30) == -2.0
+    server.faults.append(hang)
+    with pytest.raises(DeadlineExceeded):
+        RemoteScorer(start(timeout=0.2)).submit(*text).result(30)

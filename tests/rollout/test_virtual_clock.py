@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 from support.fake_engines import FakeEngine
 from support.fixtures import make_call
+from support.strategy_runs import AGENT
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import assistant
+from agentrl_jax.messages import assistant, user
+from agentrl_jax.rollout.named_models import Model
+from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.virtual_clock import VirtualClock, VirtualLoop, VirtualTimeEngine
+from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import EnvLatency, WithLatency
 from agentrl_jax.workers.pool import EnvHandle, InlinePool, Task
@@ -121,3 +125,27 @@ def test_replies_are_delayed_by_seed_and_turn():
     ) == pytest.approx(1.0, rel=0.05)
     with pytest.raises(UserError, match="at least 0"):
         WithLatency(InlinePool(), EnvLatency(-1.0))
+
+
+class SlowScorer:
+    """A `Scorer` that answers 2 after some real time."""
+
+    def submit(self, tokens: np.ndarray, is_scored: np.ndarray) -> "Future[float]":
+        future: Future[float] = Future()
+        threading.Timer(0.05, future.set_result, [2.0]).start()
+        return future
+
+    def close(self) -> None: ...
+
+
+def test_a_score_takes_the_declared_time_of_a_call_and_no_deadline_passes_meanwhile():
+    clock = VirtualClock(call_seconds=3.0)
+    with Runtime(
+        {}, {}, InlinePool(), timeouts=Timeouts(5.0, 10.0, 20.0), loop=clock.make_loop()
+    ) as runtime:
+        model = clock.wrap_model(Model(AGENT, scorer=SlowScorer()), runtime.run)
+        runtime.add_model("reward", model)
+        start = runtime.loop.time()
+        scores = runtime.run(runtime.models.score("reward", [[user("?")]] * 2, ["a", "b"]))
+        assert scores == [2.0, 2.0]
+        assert runtime.loop.time() - start == pytest.approx(3.0, abs=1e-3)

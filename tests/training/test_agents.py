@@ -102,7 +102,7 @@ def test_two_roles_of_one_set_of_weights_are_self_play(tmp_path: Path):
     )
     lines = [logged_metrics(tmp_path / name) for name in ("both", "shared")]
     assert lines[0] == list(map(without_agents, lines[1]))
-    assert {"rollout/policy/return", "rollout/rival/return"} <= set(lines[1][0])
+    assert {"policy/return", "rival/return"} <= set(lines[1][0])
 
 
 def two_agents(steps: int = 3, learning_rates: tuple[float, float] = (1e-2, 1e-2)) -> Experiment:
@@ -132,7 +132,7 @@ def test_a_phase_trains_two_agents_each_with_its_own_weights_and_optimizer(tmp_p
         weights(two_agents(1, (1e-2, 1e-30)), tmp_path / "slow", "match", "policy"),
     )
     lines = logged_metrics(tmp_path / "run")
-    assert {"policy/loss", "rival/loss", "rollout/rival/return", "tokens"} <= set(lines[0])
+    assert {"policy/loss", "rival/loss", "rival/return", "tokens"} <= set(lines[0])
     assert lines[0]["tokens"] == lines[0]["policy/tokens"] + lines[0]["rival/tokens"] > 0
 
 

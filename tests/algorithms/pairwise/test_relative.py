@@ -31,7 +31,6 @@ from agentrl_jax.algorithms.methods import dpo, rebel, refuel, refuel_online
 from agentrl_jax.algorithms.pairwise.algorithm import PairwiseConfig, PairwiseTrainer
 from agentrl_jax.algorithms.pairwise.pairs import preference_pairs_of
 from agentrl_jax.algorithms.pairwise.pairwise_batch import log_ratio
-from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.pairwise.train_last_layers import last_layers_mask
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer
@@ -39,7 +38,6 @@ from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.sequences import TrainingSequence
 from agentrl_jax.learner.train_state import TrainState
-from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.policy import PolicyInputs, PolicyOutput
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.trajectories import Group, Trajectory
@@ -508,48 +506,9 @@ def test_only_the_last_layers_are_trained(runtime: Runtime):
 
 
 @pytest.mark.slow
-def test_a_reward_model_scores_dialogues_instead_of_their_returns(runtime: Runtime):
-    """In its first steps the policy is not trained; afterwards the reward model is not."""
-    reward_model = RewardModelConfig(
-        HeadConfig(layers=1, scale=1.0), optimizer=AdamWConfig(0.03), max_length=40, microbatch=4
-    )
-    algorithm = build(
-        PairwiseConfig(
-            RegressionLoss(1.0), reward_model=reward_model, reward_model_steps=2, **SHAPE
-        )
-    )
-    state = algorithm.init(jax.random.key(0), PARAMS)
-    for _ in range(2):
-        state, metrics = algorithm.step(state, GROUPS, runtime)
-        assert (
-            metrics["skipped"] == 1
-            and metrics["critic/pairs"] == len(GROUPS)
-            and trees_equal(jax.device_get(state.params), PARAMS)
-        )
-    trained = jax.device_get(state.extra.reward_model.params)
-    assert algorithm._reward_model is not None
-    scores = algorithm._reward_model.score(
-        state.extra.reward_model, [dialogue for group in GROUPS for dialogue in group.trajectories]
-    )
-    state, metrics = algorithm.step(state, GROUPS, runtime)
-    assert (
-        trees_equal(trained, jax.device_get(state.extra.reward_model.params))
-        and metrics["skipped"] == 0
-    )
-    assert metrics["pairs/gap"] == pytest.approx(
-        np.abs(scores[0::2] - scores[1::2]).mean(), rel=1e-4
-    )
-
-
-@pytest.mark.slow
 def test_a_resumed_step_equals_the_uninterrupted_one(runtime: Runtime, tmp_path: Path):
-    """With a reference policy and a reward model that is still being trained at the stop."""
-    reward_model = RewardModelConfig(
-        HeadConfig(layers=1, scale=1.0), optimizer=AdamWConfig(0.03), max_length=40, microbatch=4
-    )
-    config = PairwiseConfig(
-        RegressionLoss(1.0), reward_model=reward_model, reward_model_steps=2, kl=0.1, **SHAPE
-    )
+    """With a reference policy."""
+    config = PairwiseConfig(RegressionLoss(1.0), kl=0.1, **SHAPE)
     batches = [random_pairs(5, seed) for seed in range(4)]
     want, _ = steps(build(config), runtime, batches)
     first, second, keeper = build(config), build(config), PhaseCheckpointer(tmp_path)

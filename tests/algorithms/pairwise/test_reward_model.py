@@ -1,5 +1,7 @@
 """A reward model learns to rank, and its loss is that of a loop over pairs."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 import pytest
@@ -18,16 +20,21 @@ from agentrl_jax.algorithms.pairwise.reward_model import (
     final_token_loss,
     ranked_pairs,
 )
+from agentrl_jax.algorithms.pairwise.reward_scorer import value_at_end
 from agentrl_jax.errors import UserError
+from agentrl_jax.inference.batch_scorer import BatchScorer
+from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
 from agentrl_jax.workers.pool import InlinePool
 
 POLICY = MeanEmbeddingPolicy()
 HEAD = HeadConfig(layers=1, scale=1.0)
+ENGINE = EngineConfig(positions=20)
 
 
 def ranked(count: int, seed: int) -> list[Group]:
@@ -58,6 +65,20 @@ def build(**fields) -> RewardModelTrainer:
     return RewardModelConfig(HEAD, **settings).build(POLICY, device_mesh(), 200)
 
 
+def scores_of(
+    model: RewardModelTrainer, state: TrainState, trajectories: Sequence[Trajectory]
+) -> list[float]:
+    """The scores that a run's scorer gives."""
+    scorer = BatchScorer(
+        value_at_end(model.model), model.model.axes(), lambda: state.params, ENGINE, rows=8
+    )
+    texts = [trajectory.calls[-1].ids for trajectory in trajectories]
+    futures = [scorer.submit(ids, np.zeros(len(ids), bool)) for ids in texts]
+    scores = [future.result(60) for future in futures]
+    scorer.close()
+    return scores
+
+
 def test_pairs_are_those_with_different_returns():
     (group,) = ranked(1, 3)
     returns = [t.total_reward for t in group.trajectories]
@@ -74,7 +95,7 @@ def test_the_first_loss_matches_a_loop_over_pairs_and_training_learns_to_rank(lo
     with Runtime({}, {}, InlinePool()) as runtime:
         groups = ranked(3, 0)
         if loss is final_token_loss:
-            scores = iter(model.score(state, trajectories_with_turns(groups)))
+            scores = iter(scores_of(model, state, trajectories_with_turns(groups)))
             by_id = {id(t): s for t, s in zip(trajectories_with_turns(groups), scores)}
             pairs = [pair for group in groups for pair in ranked_pairs(group)]
             want = np.mean([np.log1p(np.exp(by_id[id(b)] - by_id[id(a)])) for a, b in pairs])
@@ -85,7 +106,7 @@ def test_the_first_loss_matches_a_loop_over_pairs_and_training_learns_to_rank(lo
         for step in range(150):
             state, _ = model.step(state, ranked(8, step), runtime)
         right = [
-            best_of_n_index(model.score(state, group.trajectories))
+            best_of_n_index(scores_of(model, state, group.trajectories))
             == int(np.argmax([t.total_reward for t in group.trajectories]))
             for group in ranked(40, 1000)
         ]

@@ -9,18 +9,28 @@ import pytest
 
 from agentrl_jax.algorithms.offline.action_ranking import token_advantage
 from agentrl_jax.algorithms.strategies.adaptive_budget import AdaptiveBudget
+from agentrl_jax.algorithms.strategies.best_of_n import BestOfN, MajorityVote
 from agentrl_jax.algorithms.strategies.branching import BranchingRollouts
 from agentrl_jax.algorithms.strategies.early_stop import EarlyStopping, StepBudget, StopOnTurn
+from agentrl_jax.algorithms.strategies.episode_scorers import (
+    EpisodeQuestion,
+    Judge,
+    RewardModelScore,
+    YesProbability,
+)
 from agentrl_jax.algorithms.strategies.paired_rollouts import PairedRollouts
 from agentrl_jax.algorithms.strategies.ranked_actions import RankedActions
 from agentrl_jax.algorithms.strategies.resample import ResampleGroup, ReturnStdAbove
+from agentrl_jax.algorithms.strategies.scored_episodes import AcceptedEpisodes, ScoredEpisodes
 from agentrl_jax.algorithms.strategies.self_correction import SelfCorrectionRollouts
 from agentrl_jax.algorithms.strategies.semi_online import SemiOnlineRollouts, ThoughtWriter
 from agentrl_jax.algorithms.strategies.strategist import StrategistRollouts
 from agentrl_jax.algorithms.strategies.uncertainty import AEPOBranchRule, AEPOInitialRollouts
 from agentrl_jax.rollout.runtime import Strategy
+from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.storage.config_json import from_json, to_json
 
+YES = YesProbability(EpisodeQuestion("{transcript}"))
 STRATEGIES = (
     BranchingRollouts(128),
     BranchingRollouts(128, 8, AEPOInitialRollouts(), AEPOBranchRule(), beam=3),
@@ -31,6 +41,12 @@ STRATEGIES = (
     SemiOnlineRollouts(thought_end_marker=">", thought_writer=ThoughtWriter("writer")),
     SelfCorrectionRollouts(),
     RankedActions(token_advantage, 0.0),
+    ScoredEpisodes(
+        AcceptedEpisodes(IndependentEpisodes(4), YES, 0.2),
+        {"model": RewardModelScore(), "judge": Judge(YES.prompt, per_turn=True)},
+    ),
+    BestOfN(IndependentEpisodes(4), YES),
+    MajorityVote(IndependentEpisodes(4)),
 )
 CONFIGS = {
     "lookup_arpo": ("method", "hard", "base"),
