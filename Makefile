@@ -13,7 +13,7 @@ NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layou
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: quickstart test test-all test-newest test-extras test-textworld lint check format docs lock clean
+.PHONY: quickstart test test-all test-limits test-newest test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -34,6 +34,10 @@ test: $(BIN)/.dev
 
 test-all: $(BIN)/.dev
 	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
+
+# Every method with each limit, and every config with 20 tokens an episode: about 20 minutes.
+test-limits: $(BIN)/.dev
+	ALL_LIMITS=1 $(BIN)/python -m pytest -q -n 2 tests/configs tests/algorithms/methods/test_methods_under_limits.py
 
 # The tests that depend most on JAX and on Python, with the newest versions that setup.py allows.
 test-newest:

@@ -39,7 +39,6 @@ WORDLE, MAZE_PO, MAZE_FO = (
         "agentrl/Wordle-v7",
         "agentrl/Nowhere-v0",
         "Wordle",
-        "",
         "two words",
         "a/b/c-v0",
         "no_such_module:agentrl/Wordle-v0",

@@ -7,7 +7,7 @@ addition to tokens and rewards.
 | `formatted` | False: the action was not in the requested form | True |
 | `void` | True: the turn has neither tool code nor an answer | `trajectory_checks.is_void_text` |
 | `answer` | the answer given in this turn, normalized, or None | None |
-| `tools` | the names of the tools that the turn called, in order | those of `action.tool_calls` |
+| `called_tools` | the names of the tools called, in order | those of `action.tool_calls` |
 | `anchor` | the state that the action was taken in: text or number | the last observation |
 | `step` | the step of the expert's path that the turn is at | the turn index |
 | `match` | agreement with the expert's action: "exact", "type", "parsed" (wrong type) or "none"
@@ -69,9 +69,9 @@ def called_tools(turn: Turn) -> tuple[str, ...]:
     """The names of the tools that the turn called, in order. Raises UserError where the environment
     gives something else.
     """
-    names = turn.info.get("tools", [call.name for call in turn.action.tool_calls])
+    names = turn.info.get("called_tools", [call.name for call in turn.action.tool_calls])
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"a turn's info['tools'] must be a list of names, not {names!r:.80}")
+        raise UserError(f"a turn's info['called_tools'] must be a list of names, not {names!r:.80}")
     return tuple(names)
 
 

@@ -51,8 +51,8 @@ class Calculator(SampledTaskEnvironment):
     """The observation is "3+14+8=?"; "calc 3+14" is answered by "17", "answer 25" ends the episode.
 
     The reward is 1 for the right answer, else 0. The tool adds two numbers at a time. Any other
-    text is a void turn, answered by "?". `info` holds `void`, `formatted` (not void), `tools`
-    (called), `stopped` (whether the agent answered) and `answer` ("25", or None).
+    text is a void turn, answered by "?". `info` holds `void`, `formatted` (not void),
+    `called_tools`, `stopped` (whether the agent answered) and `answer` ("25", or None).
 
     Scripted policies: `random` adds or answers at random, `expert` adds from left to right,
     `mixture` is mostly the expert, with random and void turns.
@@ -109,7 +109,7 @@ class Calculator(SampledTaskEnvironment):
         info = {
             "void": void,
             "formatted": not void,
-            "tools": ["calc"] if tool_call else [],
+            "called_tools": ["calc"] if tool_call else [],
             "stopped": final is not None,
             "answer": str(int(final[1])) if final else None,
         }

@@ -41,7 +41,7 @@ class Desk(SampledTaskEnvironment):
     sum is right when it is submitted, else 0), `format` (`format_reward` for each turn in one of
     these forms) and `tool` (`tool_reward` for each read and write). By default, reading until the
     horizon returns 2.4 and the shortest solution 1.7: without a gate on the outcome it is better
-    not to submit before the last turns. `info` holds `legal`, `formatted`, `tools` (called),
+    not to submit before the last turns. `info` holds `legal`, `formatted`, `called_tools`,
     `stopped` (submitted) and `answer` (what was submitted, or None).
 
     Scripted policies: `random`, `expert` (the shortest solution), `mixture` (the expert with
@@ -125,7 +125,7 @@ class Desk(SampledTaskEnvironment):
         info = {
             "legal": action is not None,
             "formatted": action is not None,
-            "tools": tools,
+            "called_tools": tools,
             "stopped": submitted,
             "answer": str(self.draft) if submitted and self.draft is not None else None,
         }

@@ -54,7 +54,7 @@ class KeyDoor(SampledTaskEnvironment):
     left, take, open) is answered by the last of these lines, which ends in " key" once the key is
     taken. An illegal action is answered by the same line after "no ", and costs a turn. The exit
     ends the episode with reward 1; all other turns earn 0. `info` holds `legal`, `void` (none of
-    these actions), `tools` (`take` and `open`, where legal), `anchor` (layout and state),
+    these actions), `called_tools` (`take` and `open`, where legal), `anchor` (layout and state),
     `distance` (actions to the exit) and `stopped` (the agent reached the exit, or wrote "stop").
 
     Scripted policies: `random` (uniform over legal actions), `expert` (a shortest path), `weak` and
@@ -152,7 +152,7 @@ class KeyDoor(SampledTaskEnvironment):
         info = {
             "legal": legal,
             "void": text not in self.action_names,
-            "tools": [text] if following and text in TOOLS else [],
+            "called_tools": [text] if following and text in TOOLS else [],
             "anchor": anchor,
             "distance": self.distance,
             "stopped": ended,

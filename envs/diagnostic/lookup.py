@@ -54,8 +54,8 @@ class Lookup(SampledTaskEnvironment):
     other entries too, shuffled and separated by ";"), an unknown name by "nobody"; "answer bob"
     ends the episode; any other text is answered by "?". An answer earns its F1 against the right
     one over sets of words. Each relation is one cycle through all `people`, so that every entry
-    rules out answers before the last one decides. `info` holds `legal`, `formatted`, `tools`
-    (called), `stopped` (answered), `answer` (the words, or None) and `gold`.
+    rules out answers before the last one decides. `info` holds `legal`, `formatted`,
+    `called_tools`, `stopped` (answered), `answer` (the words, or None) and `gold`.
 
     Scripted policies: `random`, `expert`, `mixture` (the expert with probability 0.8) and `guesser`
     (the expert with probability 0.5, else a uniform answer).
@@ -178,7 +178,7 @@ class Lookup(SampledTaskEnvironment):
         info = {
             "legal": formatted,
             "formatted": formatted,
-            "tools": [call[1]] if call else [],
+            "called_tools": [call[1]] if call else [],
             "stopped": answer is not None,
         }
         info |= {"answer": words, "gold": self.gold}

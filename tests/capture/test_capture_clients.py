@@ -69,6 +69,7 @@ def rewarded(capture: CaptureFixture, session: CaptureSession, **fields: Any) ->
     return session.trajectory()
 
 
+@pytest.mark.slow
 def test_a_conversation_with_a_real_engine_is_one_sequence_of_exactly_what_was_sampled(
     engine: LocalEngine,
 ):

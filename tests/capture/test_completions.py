@@ -52,6 +52,7 @@ def rewarded(capture: CaptureFixture, session: CaptureSession) -> Trajectory:
     return session.trajectory()
 
 
+@pytest.mark.slow
 def test_a_continued_text_is_one_sequence_of_exactly_what_was_sampled(engine: LocalEngine):
     with capture_fixture(engine) as capture:
         session = capture.session()

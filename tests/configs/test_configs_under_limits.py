@@ -5,6 +5,7 @@ size.
 import dataclasses
 import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ from agentrl_jax.training.config import Experiment
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LIMIT = 20
-# Different in context, strategy, algorithm and source; the others are slow.
+# Different in context, strategy, algorithm and source.
 REPRESENTATIVE = [
     ("chain_supo", "method"),
-    ("dialogue_refuel", "refuel"),
+    pytest.param("dialogue_refuel", "refuel", marks=pytest.mark.slow),
+    pytest.param("archer", "subset-archer", marks=pytest.mark.slow),
+    pytest.param("chain_async", "method", marks=pytest.mark.slow),
+    pytest.param("lookup_arpo", "tools", marks=pytest.mark.slow),
+    pytest.param("tools_grpo", "", marks=pytest.mark.slow),
 ]
 
 
@@ -62,17 +67,16 @@ def test_episodes_of_a_run_are_cut(name: str, variant: str, tmp_path: Path):
     assert any(line["rollout/stopped/tokens"] > 0 for line in steps)
 
 
+@pytest.mark.skipif("ALL_LIMITS" not in os.environ, reason="make test-limits trains all configs")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "variant"), [x for x in all_variants(CONFIGS) if x not in REPRESENTATIVE]
-)
+@pytest.mark.parametrize(("name", "variant"), all_variants(CONFIGS))
 def test_a_run_with_cut_episodes_ends_without_an_error(name: str, variant: str, tmp_path: Path):
     train(name, variant, tmp_path)
 
 
 def test_no_config_is_left_out():
     pairs = all_variants(CONFIGS)
-    assert set(REPRESENTATIVE) < set(pairs) and len(pairs) == len(set(pairs)) > 150
+    assert len(pairs) == len(set(pairs)) > 150
     modules = {name for name, _ in pairs}
     files = {x.stem for x in CONFIGS.glob("*.py") if "def get_config" in x.read_text()}
     assert modules == files and {("lookup_arpo", "tools"), ("wordle431_grpo", "")} < set(pairs)

@@ -196,6 +196,7 @@ def test_no_device_ever_holds_the_weights_of_all_layers(layout: MeshConfig):
     assert kinds_in_loops == set()  # the optimizer's
 
 
+@pytest.mark.slow
 def test_the_head_is_gathered_once_and_not_for_each_chunk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(chunked_logp, "MAX_CHUNK_LOGITS", 5 * POLICY.vocab_size)
     lowered, _ = Learner(

@@ -28,7 +28,9 @@ def test_an_episode_by_hand():
     assert env._opening_text() == "3+14+8=?"
     t = play_actions(env, "calc 3+14", "calc 17+8", "answer 25")
     assert observation_texts(t) == ["17\n", "25\n", "Done.\n"] and rewards(t) == [0.0, 0.0, 1.0]
-    assert info_values(t, "tools") == [["calc"], ["calc"], []] and info_values(t, "stopped") == [
+    assert info_values(t, "called_tools") == [["calc"], ["calc"], []] and info_values(
+        t, "stopped"
+    ) == [
         False,
         False,
         True,

@@ -38,7 +38,7 @@ def test_the_shortest_solution_turn_by_turn():
     )
     assert [turn.rewards for turn in t.turns] == [busy, busy, busy, handed_in]
     assert rewards(t) == [0.2, 0.2, 0.2, 1.1] and t.total_reward == pytest.approx(1.7)
-    assert info_values(t, "tools") == [["read"], ["read"], ["write"], []] and info_values(
+    assert info_values(t, "called_tools") == [["read"], ["read"], ["write"], []] and info_values(
         t, "stopped"
     ) == [
         False,
@@ -92,7 +92,7 @@ def test_malformed_actions_are_answered_and_earn_nothing(text):
         "tool": 0.0,
     }
     assert info_values(t, "legal") == info_values(t, "formatted") == [False] and info_values(
-        t, "tools"
+        t, "called_tools"
     ) == [[]]
 
 

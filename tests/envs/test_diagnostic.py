@@ -16,11 +16,11 @@ from agentrl_jax.trajectories import Turn
 
 INFO_FIELDS = {
     "agentrl/Arithmetic-v0": {"formatted", "answer"},
-    "agentrl/Calculator-v0": {"void", "formatted", "tools", "stopped", "answer"},
+    "agentrl/Calculator-v0": {"void", "formatted", "called_tools", "stopped", "answer"},
     "agentrl/Chain-v0": {"legal", "anchor", "distance"},
-    "agentrl/Desk-v0": {"legal", "formatted", "tools", "stopped", "answer"},
-    "agentrl/KeyDoor-v0": {"legal", "void", "tools", "anchor", "distance", "stopped"},
-    "agentrl/Lookup-v0": {"legal", "formatted", "tools", "stopped", "answer", "gold"},
+    "agentrl/Desk-v0": {"legal", "formatted", "called_tools", "stopped", "answer"},
+    "agentrl/KeyDoor-v0": {"legal", "void", "called_tools", "anchor", "distance", "stopped"},
+    "agentrl/Lookup-v0": {"legal", "formatted", "called_tools", "stopped", "answer", "gold"},
 }
 PAGE = (Path(__file__).parents[2] / "docs" / "diagnostic.md").read_text()
 PLAYERS = [(name, player) for name in INFO_FIELDS for player in make(name).scripted_policies]

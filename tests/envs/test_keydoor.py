@@ -55,7 +55,7 @@ def test_the_shortest_solution_turn_by_turn():
 
 def test_taking_and_opening_are_tools_where_they_are_legal():
     t = play_actions(make_keydoor(), "take", *WAY[:2], "take", "open", *WAY[2:4], "hm")
-    assert info_values(t, "tools") == [[], [], ["take"], [], [], [], ["open"], []]
+    assert info_values(t, "called_tools") == [[], [], ["take"], [], [], [], ["open"], []]
     assert info_values(t, "void") == [False] * 7 + [True]
 
 

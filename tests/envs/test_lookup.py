@@ -43,7 +43,9 @@ def test_an_episode_by_hand():
     t = play_actions(env, "find ann", "find cat", "answer ann")
     assert observation_texts(t) == ["ann boss bob pal cat\n", "cat boss ann pal bob\n", "Done.\n"]
     assert rewards(t) == [0.0, 0.0, 1.0] and t.turns[-1].rewards == {"outcome": 1.0}
-    assert info_values(t, "tools") == [["find"], ["find"], []] and info_values(t, "stopped") == [
+    assert info_values(t, "called_tools") == [["find"], ["find"], []] and info_values(
+        t, "stopped"
+    ) == [
         False,
         False,
         True,
@@ -115,12 +117,12 @@ def test_separate_tools_answer_one_relation_each():
         make_lookup(separate_tools=True), "find ann", "pal ann", "boss cat", "answer ann"
     )
     assert observation_texts(t) == ["?\n", "ann pal cat\n", "cat boss ann\n", "Done.\n"]
-    assert info_values(t, "tools") == [[], ["pal"], ["boss"], []] and t.success is True
+    assert info_values(t, "called_tools") == [[], ["pal"], ["boss"], []] and t.success is True
     env = make("agentrl/Lookup-v0", {"separate_tools": True, "hops": 3, "relations": 3})
     assert isinstance(env, Lookup)
     for seed in range(20):
         t = play_scripted_episode(env, "expert", seed)
-        tools = [tool for turn in t.turns for tool in turn.info["tools"]]
+        tools = [tool for turn in t.turns for tool in turn.info["called_tools"]]
         assert t.success is True and tuple(tools) == env.question_relations
 
 

@@ -159,6 +159,7 @@ def test_unexpected_lines_are_ignored(tmp_path, noise):
     engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_no_process_is_left(tmp_path, stubborn):
     program = fake_engine(tmp_path, "quit", "time.sleep(600)" if stubborn else "pass")
@@ -175,6 +176,7 @@ def test_no_process_is_left(tmp_path, stubborn):
     assert pid and not is_alive(pid)
 
 
+@pytest.mark.slow
 def test_an_engine_ends_with_its_python_process(tmp_path):
     code = f"""
 from agentrl_jax.envs.lmrl.chess.uci import UCIEngine

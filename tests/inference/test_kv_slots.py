@@ -60,6 +60,7 @@ def release_all(engine: LocalEngine, calls: Sequence[Call]) -> None:
         engine.release(call)
 
 
+@pytest.mark.slow
 def test_a_parked_conversation_continues_bit_for_bit_and_prefills_nothing_twice(
     engine: LocalEngine,
 ):

@@ -767,6 +767,7 @@ def test_episodes_are_those_of_the_engine_behind_the_server(
                 )  # the local prompt was cached
 
 
+@pytest.mark.slow
 def test_an_episode_whose_server_failed_is_retried(
     start: Callable[..., RemoteEngine], server: Server
 ):

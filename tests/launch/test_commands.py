@@ -112,6 +112,7 @@ def test_evaluate_prints_the_experts_row() -> None:
     assert "100 %" in line and re.search(r"-[5-9]\.\d\d", line)
 
 
+@pytest.mark.slow
 def test_a_person_can_play_a_game_to_its_end() -> None:
     result = run(
         "play",

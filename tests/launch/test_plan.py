@@ -112,6 +112,7 @@ def test_the_memory_of_an_update_by_kind():
     )
 
 
+@pytest.mark.slow
 def test_only_adapters_have_a_gradient():
     mesh = device_mesh(fsdp=8)
     (gradient, _), resident = update_programs(PlanSpec(**SMALL, rows=8, rank=2), mesh)
@@ -251,6 +252,7 @@ def test_a_stored_plan_is_reused_and_must_be_of_the_same_options(tmp_path: Path)
         cached_report(dataclasses.replace(plan.spec, rows=3), path)
 
 
+@pytest.mark.slow
 def test_scaling_goes_from_one_chip_to_256_weak_and_strong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -371,6 +371,7 @@ def test_a_run_executes_the_commands_that_a_dry_run_prints(
     assert commands[: len(printed)] == printed
 
 
+@pytest.mark.slow
 @settings(
     max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -83,6 +83,7 @@ def test_every_mesh_gives_the_result_of_one_device(
     assert_close(metrics, one_device_result[1])
 
 
+@pytest.mark.slow
 def test_a_mesh_with_explicit_axes_is_accepted(params: Any, one_device_result: tuple):
     state, metrics = train(
         Learner(POLICY, ADAM.build(100), likelihood, jax.make_mesh((8,), ("fsdp",))), params
@@ -108,6 +109,7 @@ def test_every_mesh_gives_the_result_of_one_device_with_a_transformer(sizes: dic
     assert_close(metrics, expected_metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "embedding", "kernel"),
     [
@@ -136,6 +138,7 @@ def test_each_device_holds_its_part_of_weights_and_moments(
         state, _ = learner.update(state, split_batch(batch_of(0)[1], 8))
 
 
+@pytest.mark.slow
 def test_a_transformers_weights_are_split_as_the_table_says():
     mesh = device_mesh(data=2, fsdp=2, tensor=2)
     state = Learner(DECODER, optax.sgd(1.0), likelihood, mesh).init(
@@ -184,6 +187,7 @@ def test_an_update_is_that_of_optax_on_the_whole_objective(params: Any, one_devi
     ]
 
 
+@pytest.mark.slow
 def test_a_data_mesh_is_pmap(params: Any):
     """Data parallelism by pmap: one replica per device, gradients summed by psum."""
     tx = ADAM.build(100)
@@ -237,6 +241,7 @@ class FrozenEmbeddingPolicy(MeanEmbeddingPolicy):
         return {"embedding": False, "kernel": True}
 
 
+@pytest.mark.slow
 def test_a_frozen_weight_stays_and_has_no_gradient_and_no_moments(params: Any, tmp_path: Path):
     tx, batch = optax.adam(0.1), batch_of(0)[1]
     learner = Learner(
@@ -281,6 +286,7 @@ class AuxiliaryLossPolicy(MeanEmbeddingPolicy):
         return PolicyOutput(hidden=hidden, aux=0.1 * jnp.mean(hidden**2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 16])
 def test_auxiliary_losses_are_added_as_their_mean(params: Any, size: int):
     learner = Learner(AuxiliaryLossPolicy(), optax.sgd(1.0), likelihood, device_mesh(data=4))

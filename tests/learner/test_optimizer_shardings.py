@@ -85,6 +85,7 @@ def test_a_mesh_gives_the_result_of_one_device_with_any_optimizer(name: str):
         assert x.sharding.is_equivalent_to(weights[x.shape], x.ndim)
 
 
+@pytest.mark.slow
 def test_a_state_of_any_optimizer_is_saved_and_restored_exactly(tmp_path: Path):
     learner = Learner(
         POLICY, OPTIMIZERS["groups"].build(10), likelihood, device_mesh(data=2, fsdp=2, tensor=2)
@@ -129,6 +130,7 @@ def test_arrays_of_a_state_are_matched_by_path_and_shape():
     assert jax.tree.leaves(masked) == [split["a"]["w"], split["b"]]
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_needs_more_than_a_gradient_is_refused():
     tx = optax.polyak_sgd(1.0)
     learner = Learner(POLICY, tx, likelihood, device_mesh())

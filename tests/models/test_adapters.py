@@ -203,6 +203,7 @@ def test_only_training_drops_anything_and_each_layer_its_own():
     assert np.abs(dropped(jax.random.key(1)) - dropped(jax.random.key(2))).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_optimizer_keeps_moments_for_adapters_alone():
     policy, params, _ = lora_policy("projections")
     learner = Learner(

@@ -265,6 +265,7 @@ def test_splash_attention_serves_branches(monkeypatch: pytest.MonkeyPatch, optio
     close(got, want, 2e-5)
 
 
+@pytest.mark.slow
 def test_cudnn_attention_serves_branches(monkeypatch: pytest.MonkeyPatch):
     arrays, _ = branched([[4, 1], [2, 4]], [6, 3], 6, 4)
     options = {"window": 5, "prefix_length": 6, "branch_length": 4}
@@ -344,6 +345,7 @@ def test_a_refusal_is_reported_once(monkeypatch: pytest.MonkeyPatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_kernel_in_the_program_is_left_out_when_lowered_for_another_platform(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -128,6 +128,7 @@ def test_a_reward_model_reads_the_last_real_token_of_each_segment():
     np.testing.assert_array_equal(scores, [[2 * 2 + 1, 2 * 4 + 1, 0]])
 
 
+@pytest.mark.slow
 def test_a_baseline_is_read_before_its_token_and_never_trains_the_trunk():
     baseline = TokenBaseline(VALUE)
     params = baseline.init(jax.random.key(2))

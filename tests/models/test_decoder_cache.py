@@ -115,6 +115,7 @@ def decode(name, tokens, stops, cache=None, lengths=LENGTHS, attention_length=0)
     return np.concatenate(parts, axis=1), cache
 
 
+@pytest.mark.slow
 @EVERY
 def test_odd_chunks_and_single_tokens_equal_the_full_forward(name):
     decoder, params, _ = model(name)

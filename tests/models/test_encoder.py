@@ -126,6 +126,7 @@ def test_padding_tokens_get_no_gradient_and_a_row_of_padding_is_finite():
     assert np.isfinite(encoder.apply(params, tokens, mask)).all()
 
 
+@pytest.mark.slow
 def test_every_token_sees_every_other():
     encoder, params, _ = make()
     tokens, mask = batch()
@@ -161,6 +162,7 @@ def test_remat_and_jit_change_no_value_and_no_gradient():
     )
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_near_float32():
     _, params, forward = make(mean_pooling)
     narrow = make(mean_pooling, compute_dtype="bfloat16")[0]

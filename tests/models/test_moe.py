@@ -38,6 +38,7 @@ CHOSEN = jnp.asarray(
 )  # two experts get no token
 
 
+@pytest.mark.slow
 def test_every_token_reaches_its_experts_whatever_the_load():
     x, share = random(B, T, D), jnp.abs(random(B, T, K, seed=5))
     np.testing.assert_allclose(

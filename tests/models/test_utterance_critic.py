@@ -57,6 +57,7 @@ def predictions(critic, params, texts=TEXTS, utterances=UTTERANCES, mask=MASK):
     return critic.q(params, state, action), critic.v(params, state)
 
 
+@pytest.mark.slow
 def test_q_and_v_are_perceptrons_of_the_encoded_texts():
     model, params = critic()
     q, v = predictions(model, params)
@@ -108,6 +109,7 @@ def temporal_difference(model, params, target, texts, utterances, mask):
     return jnp.sum((q - td_target) ** 2) + jnp.sum(v**2), (q, v)
 
 
+@pytest.mark.slow
 def test_losses_train_encoder_and_heads_and_never_the_target():
     model, params = critic()
     other = parameters(model, 1)

@@ -26,6 +26,7 @@ def value_guided(**fields) -> ValueGuidedPolicy:
     return ValueGuidedConfig(SMALL, **fields).build(11)
 
 
+@pytest.mark.slow
 def test_it_is_a_policy_and_constant_values_leave_it_unchanged():
     policy = value_guided(beta=4.0)
     assert isinstance(policy, Policy)
@@ -42,6 +43,7 @@ def test_it_is_a_policy_and_constant_values_leave_it_unchanged():
     assert jax.tree.structure(policy.trainable()) == jax.tree.structure(params)
 
 
+@pytest.mark.slow
 def test_logits_are_the_policys_and_beta_times_the_least_target():
     policy = value_guided(beta=4.0, q=HeadConfig(scale=1.0))
     params = policy.init(jax.random.key(0))

@@ -126,6 +126,7 @@ def test_an_episode_of_timely_turns_may_exceed_its_timeout():
     )
 
 
+@pytest.mark.slow
 def test_a_group_keeps_its_finished_episodes_at_its_timeout(tmp_path: Path):
     """The first of three environments naps and fails on every attempt; the others finish."""
     agents, engines = {"policy": AGENT}, {"policy": ScriptedEngine(RENDERER, "x")}
@@ -145,6 +146,7 @@ def test_a_group_keeps_its_finished_episodes_at_its_timeout(tmp_path: Path):
     assert "after the 2 s that a group has" in runtime.failures.last_messages["deadline"]
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_group_starts_with_its_first_episode():
     """One slot, eight groups of 0.3 s each: the last is not late, though all together take longer
     than one group's timeout.
@@ -168,6 +170,7 @@ def watched(runtime_of: Any, task: Task) -> list[str]:
     return [line for line in lines if "waits" in line]
 
 
+@pytest.mark.slow
 def test_the_watchdog_names_the_environment_that_is_waited_for():
     def runtime(report: Any) -> Runtime:
         engines = {"policy": ScriptedEngine(RENDERER, "x")}

@@ -71,7 +71,7 @@ class EveryFieldEnvironment(Environment):
             "distance": 3 * draw(),
             "stopped": is_over,
             "full_score": 1.0,
-            "tools": ["find"],
+            "called_tools": ["find"],
             "anchor": self.turn,
             **({"success": is_solved} if is_over else {}),
         }

@@ -354,7 +354,7 @@ def rendered_back(name: str, content: str, calls: list[tuple[str, dict[str, Any]
 @given(
     content=contents, calls=st.lists(st.tuples(names, st.dictionaries(names, values)), max_size=3)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_typed_calls_are_parsed_as_they_were_rendered(name: str, content: str, calls: Any):
     keywords = {"if", "in", "is", "or", "as", "and", "not", "def", "del", "for", "try", "async"}
     if name == "python" and keywords & {tool for tool, _ in calls}:
@@ -373,7 +373,7 @@ texts = st.text("ab'\"\\(){}<>,= é/", max_size=8)
 @given(
     content=contents, calls=st.lists(st.tuples(names, st.dictionaries(names, texts)), max_size=3)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_calls_of_texts_are_parsed_as_they_were_rendered(name: str, content: str, calls: Any):
     rendered_back(name, content, calls)
 
@@ -429,7 +429,7 @@ def test_a_text_cut_at_every_character_is_parsed(name: str):
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_fragments_in_any_order_are_parsed(name: str, data: Any):
     pieces = st.sampled_from(
         [

@@ -270,6 +270,7 @@ def test_a_phase_of_an_agent_that_cannot_be_trained_is_refused(phase: Phase, mes
         check_phases(poker(SHARED, {"match": phase}))
 
 
+@pytest.mark.slow
 def test_asynchronous_rollouts_are_of_the_policy_alone(tmp_path: Path):
     experiment = small_experiment(AsyncRollouts(rollout_source()))
     experiment.agents = {"rival": AgentConfig(budget=3)}

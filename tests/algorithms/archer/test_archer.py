@@ -97,6 +97,7 @@ def quarter_a_runtime() -> Iterator[Runtime]:
         yield runtime
 
 
+@pytest.mark.slow
 def test_the_target_of_v_is_a_new_utterance_for_every_transition_of_the_iteration(
     quarter_a_runtime: Runtime,
 ):
@@ -156,6 +157,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return np.exp(x) / np.exp(x).sum()
 
 
+@pytest.mark.slow
 def test_the_policys_gradient_is_the_analytic_one_with_the_end_of_the_utterance(
     quarter_a_runtime: Runtime,
 ):
@@ -208,6 +210,7 @@ def test_utterances_of_mixed_lengths_have_the_log_probs_that_they_have_alone():
     assert float(metrics["device"][0]["loss"]) == pytest.approx(np.mean(losses), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_offline_weights_are_exponential_and_imitation_is_added(quarter_a_runtime: Runtime):
     data = [
         Group("", (make_trajectory(make_turn([make_call([9, 1], a)], 1.0, terminated=True)),))
@@ -249,6 +252,7 @@ def test_offline_weights_are_exponential_and_imitation_is_added(quarter_a_runtim
     )  # a mean over two tokens
 
 
+@pytest.mark.slow
 def test_a_token_baseline_is_subtracted_from_the_weights(quarter_a_runtime: Runtime):
     baseline = hierarchical.token_baseline_actor(HeadConfig(layers=0, bias=0.5), **SHAPE)
     assert isinstance(baseline.critic, CriticConfig) and baseline.critic.clip == float("inf")
@@ -269,6 +273,7 @@ def test_a_token_baseline_is_subtracted_from_the_weights(quarter_a_runtime: Runt
     )
 
 
+@pytest.mark.slow
 def test_during_warmup_the_policy_is_unchanged_and_an_empty_replay_buffer_skips_the_step(
     quarter_a_runtime: Runtime,
 ):
@@ -293,6 +298,7 @@ def test_during_warmup_the_policy_is_unchanged_and_an_empty_replay_buffer_skips_
     assert quarter_a_runtime.engines["policy"].num_published == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_samples_and_learns_the_same(quarter_a_runtime: Runtime):
     config = hierarchical.archer(
         tables(optimizer=SGDConfig(0.1)),

@@ -193,6 +193,7 @@ def test_the_target_network_tracks_the_critic_and_is_not_trained_itself():
     )
 
 
+@pytest.mark.slow
 def test_texts_of_any_length_are_scored_as_alone_without_recompilation():
     """One text at a time, or many of mixed lengths together; buckets of two lengths, all compiled
     at the start.

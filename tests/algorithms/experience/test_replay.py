@@ -28,7 +28,7 @@ from agentrl_jax.trajectories import Group, Trajectory
 
 def member(reward: float, sample: int = 0, version: int = 0, tool: bool = True) -> Trajectory:
     turn = make_turn([make_call([1], [2], logp=[-0.25], version=[version])], reward)
-    turn = dataclasses.replace(turn, info={"tools": ["find"] if tool else []})
+    turn = dataclasses.replace(turn, info={"called_tools": ["find"] if tool else []})
     return make_trajectory(turn).replace(success=reward > 0, sample=sample)
 
 

@@ -155,10 +155,14 @@ def turn_rewards(reward: RewardTransform, trajectory: Trajectory, step: int = 0)
         ),
         (InformationGain(use_logp=True), episode(0, 1, gold_logp=[-3.0, -1.0]), [2.0, 1]),
         # SPEAR's tool reward, and ARPO's for both tools
-        (ToolUseReward(Constant()), episode(0, 1, 0, tools=[["a", "b"], [], ["a"]]), [0.1, 1, 0.1]),
+        (
+            ToolUseReward(Constant()),
+            episode(0, 1, 0, called_tools=[["a", "b"], [], ["a"]]),
+            [0.1, 1, 0.1],
+        ),
         (
             ToolUseReward(Constant(0.5), 0.4, 1.0),
-            episode(0, 0, 0, 0, tools=[["a"]] * 4),
+            episode(0, 0, 0, 0, called_tools=[["a"]] * 4),
             [0.2, 0.2, 0.1, 0],
         ),
         (ToolUseReward(Constant()), episode(0, 0, message_calls=(("search",), ())), [0.1, 0]),
@@ -179,12 +183,12 @@ def turn_rewards(reward: RewardTransform, trajectory: Trajectory, step: int = 0)
         ),
         (
             ToolVarietyReward(("search", "python")),
-            episode(0, 0, 1, success=True, tools=[["python"], ["search"], []]),
+            episode(0, 0, 1, success=True, called_tools=[["python"], ["search"], []]),
             [0, 0, 1.1],
         ),
         (
             ToolVarietyReward(("search",)),
-            episode(0, 1, tools=[["search"], []]).replace(stop_reason="tokens"),
+            episode(0, 1, called_tools=[["search"], []]).replace(stop_reason="tokens"),
             [0, 1],
         ),
         # UI-S1
@@ -247,7 +251,7 @@ def test_a_note_with_two_units_is_not_compact():
 
 
 def test_the_reward_of_a_tool_decreases_with_its_calls():
-    trajectory = episode(*[0] * 20, tools=[["a"]] * 20)
+    trajectory = episode(*[0] * 20, called_tools=[["a"]] * 20)
     schedule = ToolUseReward(Cosine(1.0, 0.0, 200))
     totals = [sum(turn_rewards(schedule, trajectory, step)) for step in (0, 100, 200, 300)]
     assert totals == pytest.approx([1, 0.5, 0, 0], abs=1e-12)
@@ -306,7 +310,7 @@ def test_a_closed_gate_closes_all_gates_below_it():
         (dense_rewards, episode(1, success=False, full_score=[0]), "above 0"),
         (DistanceReward(), episode(1, stopped=[True]), "'distance'"),
         (InformationGain(), episode(1), "'gold_logp'"),
-        (ToolUseReward(Constant()), episode(1, tools=[2]), "list of names"),
+        (ToolUseReward(Constant()), episode(1, called_tools=[2]), "list of names"),
         (expert_match_reward, episode(1), "'match'"),
         (expert_match_reward, episode(1, match=["nearly"]), "must be one of"),
         (RewardGate(("task", "x"), ()), episode(1), "has 1 thresholds"),

@@ -1,5 +1,6 @@
 """Every published method trains on episodes that each kind of limit cuts."""
 
+import os
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ DISTINCT = (
     "spear",
     "ufo",
 )
+FAST = ("ExpertIterationConfig", "grpo", "refuel", "simpletir", "spear")
 CUTTING = [kind for kind in LIMITS if kind != "none"]
 STOP_REASONS = {"none": "terminated", "calls": "turns", "opening": "context"}
 
@@ -53,7 +55,10 @@ def test_each_limit_cuts_every_episode(kind: str, pairs: bool):
     )
 
 
-@pytest.mark.parametrize("name", DISTINCT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in DISTINCT],
+)
 def test_a_method_trains_on_episodes_of_which_limits_cut_most(name: str):
     assert_trains(name, list(LIMITS))
 
@@ -64,6 +69,7 @@ def test_every_other_method_does_too(name: str):
     assert_trains(name, list(LIMITS))
 
 
+@pytest.mark.skipif("ALL_LIMITS" not in os.environ, reason="make test-limits does it")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CUTTING)
 @pytest.mark.parametrize("name", methods.__all__)

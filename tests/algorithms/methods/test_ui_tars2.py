@@ -107,6 +107,7 @@ def test_a_pretraining_text_is_the_sequence_with_every_token_but_the_first_as_an
     ]
 
 
+@pytest.mark.slow
 def test_successes_and_failures_are_stored_in_two_pools_and_cycles_run_on_schedule(
     runtime: Runtime,
 ):
@@ -132,6 +133,7 @@ def loss_of(algorithm: Flywheel, phase: int, params: Any, runtime: Runtime) -> f
     return algorithm._run_phase(phase, jax.tree.map(np.copy, params), runtime)[1]
 
 
+@pytest.mark.slow
 def test_fine_tuning_raises_the_likelihood_of_successes_and_pretraining_of_failures(
     runtime: Runtime,
 ):

@@ -145,6 +145,7 @@ CHAIN = [
 ]
 
 
+@pytest.mark.slow
 def test_on_a_chain_values_are_those_of_iterated_equations(runtime: Runtime):
     """V(2) is the expectile of 1 and 0, Q(1, 4) = gamma V(2), V(1) that of Q(1, 4) twice and .5,
     Q(0, 3) = gamma V(1).
@@ -162,6 +163,7 @@ def test_on_a_chain_values_are_those_of_iterated_equations(runtime: Runtime):
     )
 
 
+@pytest.mark.slow
 def test_with_tau_one_half_v_is_the_mean_so_q_is_sarsas(runtime: Runtime):
     q, v = trained_values(config(ExpectileTarget(0.9, 0.5)), CHAIN, runtime)
     v1 = (2 * 0.45 + 0.5) / 3
@@ -170,6 +172,7 @@ def test_with_tau_one_half_v_is_the_mean_so_q_is_sarsas(runtime: Runtime):
     ] == pytest.approx(0.9 * v1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_monte_carlo_is_the_mean_discounted_return(runtime: Runtime):
     q, v = trained_values(config(MonteCarloTarget(0.9)), CHAIN, runtime)
     assert q[0, 3] == pytest.approx((0.81 + 0.0 + 0.45) / 3, abs=0.02) and q[1, 4] == pytest.approx(
@@ -180,6 +183,7 @@ def test_monte_carlo_is_the_mean_discounted_return(runtime: Runtime):
     )  # V is not trained
 
 
+@pytest.mark.slow
 def test_repeated_sequences_are_computed_once_and_weighted_by_their_count(runtime: Runtime):
     """Two episodes of the same tokens change the values as two of their mean reward do; with a
     third one each has its share.
@@ -252,6 +256,7 @@ def test_targets_are_those_of_a_loop(shapes: list, gamma: float, seed: int):
     ).q == pytest.approx(monte_carlo, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_equations_in_numpy(runtime: Runtime):
     policy = value_guided_policy(MeanEmbeddingPolicy(), layers=1, scale=1.0)
     trainer_config = config(ExpectileTarget(0.9, 0.8), cql_weight=0.3)
@@ -304,6 +309,7 @@ def test_the_loss_is_the_equations_in_numpy(runtime: Runtime):
     assert float(metrics["device"][0]["loss"]) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_only_values_are_trained_and_the_target_network_tracks_them(runtime: Runtime):
     policy = value_guided_policy(MeanEmbeddingPolicy(), layers=1, scale=1.0)
     algorithm, state = build_trainer(config(ExpectileTarget(), polyak=0.25), policy)

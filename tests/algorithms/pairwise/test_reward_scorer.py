@@ -45,6 +45,7 @@ def group_of(count: int, seed: int) -> Group:
     return Group("t", tuple(members))
 
 
+@pytest.mark.slow
 def test_a_score_is_the_value_at_the_last_token():
     model = CONFIG.build(POLICY, device_mesh(), 10).model
     params, trajectories = model.init(jax.random.key(0)), group_of(7, 1).trajectories

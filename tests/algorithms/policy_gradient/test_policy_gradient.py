@@ -248,6 +248,7 @@ def twice(algorithm: PolicyGradient, runtime: Runtime) -> Any:
     return steps(algorithm, runtime, [GROUPS, GROUPS])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bin_length", "microbatch"), [(13, 1), (31, 3), (80, 32)])
 def test_microbatches_and_bins_change_nothing(
     runtime: Runtime, twice: Any, bin_length: int, microbatch: int

@@ -156,6 +156,7 @@ def test_a_policy_that_came_from_no_folder_is_written_as_a_family_that_describes
     )
 
 
+@pytest.mark.slow
 def test_such_a_policy_is_loaded_again_with_the_same_logits(tmp_path: Path):
     policy, params, forward = model("qwen2 with windows and yarn")
     save(tmp_path / "it", dataclasses.replace(policy, origin=None), params)
