@@ -22,7 +22,7 @@ PROGRAMS = {
 
 def test_every_program_is_short_and_tested():
     lines = {path.stem: len(path.read_text().splitlines()) for path in ROOT.glob("examples/*.py")}
-    assert lines.keys() == {"minimal_grpo", "own_data", *PROGRAMS}
+    assert lines.keys() == {"minimal_grpo", *PROGRAMS}
     assert max(lines.values()) <= 150
 
 
@@ -35,27 +35,13 @@ def test_minimal_grpo_learns(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert capsys.readouterr().out.count("mean return") == 30
 
 
-def run_program(name: str, arguments: list[str], folder: Path) -> str:
-    """What the program prints."""
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_own_data_comes_back_byte_for_byte(tmp_path: Path):
-    output = run_program("own_data", ["3", "5"], tmp_path)
-    assert output.endswith("byte-equal: True\n") and "64 demonstrations, 0 of them wrong" in output
-    files = [tmp_path / "runs" / "own_data_5" / f"{name}.jsonl" for name in ("chats", "again")]
-    assert files[0].read_bytes() == files[1].read_bytes() != b""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_and_prints_its_table(name: str, tmp_path: Path):
-    run_program(name, PROGRAMS[name], tmp_path)
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *PROGRAMS[name]]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
     (summary,) = tmp_path.glob("runs/*/summary.json")
     names = [row["name"] for row in json.loads(summary.read_text())["table"]]
     assert {"expert", "SFT"} < set(names) and len(names) > 3

@@ -8,13 +8,16 @@ import pytest
 from support.chat_records import FULL_RECORD, LOOK_UP, canonical_line
 from support.commands import assert_one_clear_sentence, run
 
+from agentrl_jax.configs import chat_file_sft
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.data_check import check_file
 from agentrl_jax.launch.data_files import DataFile
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.storage import trajectory_log
+from agentrl_jax.training.config import DemonstrationConfig
 from agentrl_jax.training.demonstrations import open_source
+from agentrl_jax.training.loop import train
 from agentrl_jax.trajectories import Trajectory, Turn
 
 SHORT = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc"}]}
@@ -29,6 +32,22 @@ def chats(tmp_path: Path) -> Path:
 
 def convert(source: Path, out: Path, **options: Any) -> str:
     return DataFile(source=str(source), export=str(out), **options).run()
+
+
+@pytest.mark.slow
+def test_chats_that_were_imported_and_trained_on_come_back_byte_for_byte(tmp_path: Path):
+    chats = Path(chat_file_sft.__file__).with_name("chat_file.jsonl")
+    imported, exported = tmp_path / "chats.array_record", tmp_path / "again.jsonl"
+    convert(chats, imported)
+    experiment = chat_file_sft.get_config()
+    experiment.demonstrations = DemonstrationConfig(path=str(imported))
+    experiment.phases["sft"].steps = 3
+    train(experiment, tmp_path / "run", quiet=True)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert len(losses) == 3 and losses[2] < losses[0]
+    convert(imported, exported)
+    assert exported.read_bytes() == chats.read_bytes() != b""
 
 
 def test_a_check_counts_what_is_there(chats: Path, tmp_path: Path):
