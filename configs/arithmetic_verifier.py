@@ -4,7 +4,8 @@ The validator learns which of the generator's answers the environment calls righ
 trajectories, and the mean P("Yes") of 8 samples.
 
 Hardware: 2 CPU cores; time: 7 minutes on a busy machine; score (seed 0): .59 right in one sample
-(SFT), .91 by the majority of 8, .97 in the best of 8; larger sums were not learned in 200 steps
+(SFT), .91 by the majority of 8, .97 in the best of 8; the fourth setting that was tried: larger
+sums were not learned in 200 steps (docs/judges.md)
 
     agentrl-train --config=configs/arithmetic_verifier.py
 """
