@@ -70,7 +70,7 @@ def random_experience(seed: int, uniform: bool = False) -> list[Group]:
         "distance": lambda turn, index: 3.0 * float(rng.random()),
         "stopped": lambda turn, index: True,
         "full_score": lambda turn, index: 1.0,
-        "tools": lambda turn, index: ["find"],
+        "called_tools": lambda turn, index: ["find"],
         "anchor": lambda turn, index: index,
     }
     if uniform:
