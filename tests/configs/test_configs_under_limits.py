@@ -27,7 +27,6 @@ REPRESENTATIVE = [
     pytest.param("archer", "subset-archer", marks=pytest.mark.slow),
     pytest.param("chain_async", "method", marks=pytest.mark.slow),
     pytest.param("lookup_arpo", "tools", marks=pytest.mark.slow),
-    pytest.param("tools_grpo", "", marks=pytest.mark.slow),
 ]
 
 
