@@ -248,7 +248,7 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
         *SMALL,
         "--config.phases.sft.steps=3",
         "--seeds=0",
-        "--grid=rl.steps=1,2",
+        "--grid=phases.rl.steps=1,2",
         f"--out={tmp_path}",
     ]
     first = run("sweep", *flags, "--parallel=2")
@@ -271,7 +271,7 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
         ([f"--config={WORDLE}"], ["--out"]),
         ([f"--config={WORDLE}", "--out=x", "--config.seed=1"], ["--seeds"]),
         ([f"--config={WORDLE}", "--out=x", "--seeds="], ["--seeds="]),
-        ([f"--config={WORDLE}", "--out=x", "--grid=rl.stepz=1"], ["stepz"]),
+        ([f"--config={WORDLE}", "--out=x", "--grid=phases.rl.stepz=1"], ["stepz"]),
         ([f"--config={WORDLE}", "--out=/proc/nowhere"], ["/proc/nowhere"]),
     ],
 )
