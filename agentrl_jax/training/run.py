@@ -116,6 +116,8 @@ class Run:
         open_models(
             ModelContext(experiment, self.run_dir, self.runtime, self.tokenizer, context, params)
         )
+        # Those of named models follow the weights of every phase.
+        self._num_run_callbacks = len(self.runtime.publish_callbacks)
 
     def _wrap_engine(self, engine: Engine) -> Engine:
         clock = self.experiment.clock
@@ -221,7 +223,7 @@ class Run:
     def end_phase(self) -> None:
         """Close what the phase's source opened, and let it follow no more weights."""
         self.exit_stack.close()
-        self.runtime.publish_callbacks.clear()
+        del self.runtime.publish_callbacks[self._num_run_callbacks :]
 
     def evaluate_phase(self, name: str, weights: Mapping[str, Params]) -> None:
         """Evaluate the agents that a phase trained, with their weights."""

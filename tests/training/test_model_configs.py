@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support import letters_config
 from support.fixtures import MeanEmbeddingPolicy, unpacked_logp
 from support.strategy_runs import KEY, RENDERER, TOKENIZER, ListEngine, make_runtime
 
@@ -35,6 +36,7 @@ from agentrl_jax.training.model_configs import (
     PretrainedModel,
     open_models,
 )
+from agentrl_jax.training.run import Run
 from agentrl_jax.training.sources import Rollouts
 
 POLICY = MeanEmbeddingPolicy(vocab_size=len(TOKENIZER))
@@ -170,3 +172,14 @@ def test_an_endpoint_plays_and_scores_and_is_not_contacted_before(tmp_path: Path
         ):
             with pytest.raises(EnvironmentFailure, match="failed 1 times"):
                 runtime.run(request)
+
+
+def test_a_named_model_follows_the_weights_of_every_phase(tmp_path: Path):
+    experiment = letters_config.get_config()
+    experiment.models = {"self": CurrentPolicy()}
+    with Run(experiment, tmp_path / "run", quiet=True) as run:
+        (of_run,) = run.runtime.publish_callbacks
+        run.begin_phase("sft")
+        run.runtime.publish_callbacks.append(lambda params, version, engine: None)
+        run.end_phase()
+        assert run.runtime.publish_callbacks == [of_run]
