@@ -27,6 +27,7 @@ T = TypeVar("T")
 MAX_REQUEST_BYTES = 16 * 2**20
 REQUEST_TIMEOUT = 30.0  # seconds for a request to arrive
 MAX_CONNECTIONS = 4096
+LOOP_ITERATIONS = 8  # asyncio takes 3 to open an accepted connection, 1 to close it
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -60,14 +61,23 @@ async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
     try:
         await server.serve([listener])
     finally:
+        # Closing while a connection is being accepted would lose it (asyncio asserts an open
+        # server), so accepting ends first.
+        asyncio.get_running_loop().remove_reader(listener)
+        await _run_iterations()
         for socket_server in getattr(server, "servers", ()):  # set once it has started
             socket_server.close()
         listener.close()
-        await asyncio.sleep(0.05)  # for connections that were just being accepted
         for connection in list(server.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
-        await asyncio.sleep(0.05)  # for their sockets to be closed
+        await _run_iterations()
+
+
+async def _run_iterations() -> None:
+    """Let accepted connections open, and aborted ones close, however slow the event loop is."""
+    for _ in range(LOOP_ITERATIONS):
+        await asyncio.sleep(0)
 
 
 def with_error_responses(handler: Handler) -> Handler:

@@ -1,7 +1,11 @@
 """Invalid requests at the capture endpoint: all are answered, and none is recorded."""
 
+import asyncio
+import gc
 import json
 import socket
+import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -172,3 +176,29 @@ def test_a_taken_port_raises_and_a_closed_server_frees_its_port():
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))
+
+
+def test_connections_accepted_while_a_server_closes_are_closed_however_slow_the_loop():
+    loop = asyncio.new_event_loop()
+    endpoint = server.CaptureServer()
+
+    async def start() -> int:
+        await endpoint.start()
+        await asyncio.sleep(0.2)
+        return int(endpoint.url.rpartition(":")[2])
+
+    def slow_down() -> None:
+        time.sleep(0.06)  # every iteration of the loop takes this long
+        loop.call_soon(slow_down)
+
+    port = loop.run_until_complete(start())
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(3)]
+    loop.call_soon(slow_down)
+    loop.run_until_complete(endpoint.stop())
+    loop.close()
+    for client in clients:
+        client.close()
+    del endpoint
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        gc.collect()  # pytest raises what a finalizer raises
