@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.interruptions import interrupted_at
 from support.small_runs import logged_metrics, rollout_source, small_experiment
 
 from agentrl_jax.algorithms.methods import grpo
@@ -15,7 +16,7 @@ from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.strategies.self_play import OtherAgent, SelfPlay
-from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.launch.players import Checkpoint, play_episodes
 from agentrl_jax.learner.optimizer import AdamWConfig
@@ -139,19 +140,9 @@ def test_a_phase_trains_two_agents_each_with_its_own_weights_and_optimizer(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_phase_of_two_agents_is_resumed_exactly(
-    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    report = loop.report
-
-    def crash(run: Any, phase: str, pending: Any) -> None:
-        if pending is not None and pending[0] == step:
-            raise Interrupted
-        report(run, phase, pending)
-
+def test_a_phase_of_two_agents_is_resumed_exactly(step: int, tmp_path: Path):
     loop.train(two_agents(), tmp_path / "unbroken", quiet=True)
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(loop, "report", crash)
+    with interrupted_at("match", step):
         loop.train(two_agents(), tmp_path / "stopped", quiet=True)
     loop.train(two_agents(), tmp_path / "stopped", quiet=True)
     assert logged_metrics(tmp_path / "unbroken") == logged_metrics(tmp_path / "stopped")

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
+from support.interruptions import interrupted_at
 from support.small_runs import logged_metrics, rollout_source, small_experiment
 
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
-from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch import cli
 from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.learner.optimizer import AdamWConfig
@@ -37,18 +38,6 @@ def three_phases(steps: int = 2) -> Experiment:
     }
     experiment.evaluation.players = ("random", "expert")
     return experiment
-
-
-def stop_at(monkeypatch: pytest.MonkeyPatch, phase: str, step: int) -> None:
-    """Stop the next run at a step of a phase, before its checkpoint."""
-    report = loop.report
-
-    def crash(run: Any, name: str, pending: Any) -> None:
-        if name == phase and pending is not None and pending[0] == step:
-            raise Interrupted
-        report(run, name, pending)
-
-    monkeypatch.setattr(loop, "report", crash)
 
 
 @pytest.mark.slow
@@ -82,11 +71,10 @@ def test_phases_are_trained_in_order_and_the_last_two_compared(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("phase", "step"), [("warm", 1), ("main", 0), ("polish", 1)])
 def test_a_run_stopped_in_any_phase_and_resumed_equals_an_uninterrupted_one(
-    phase: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phase: str, step: int, tmp_path: Path
 ):
     loop.train(three_phases(), tmp_path / "unbroken", quiet=True)
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        stop_at(patch, phase, step)
+    with interrupted_at(phase, step):
         loop.train(three_phases(), tmp_path / "stopped", quiet=True)
     loop.train(three_phases(), tmp_path / "stopped", quiet=True)
     assert logged_metrics(tmp_path / "unbroken") == logged_metrics(tmp_path / "stopped")

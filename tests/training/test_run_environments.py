@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from support import mixture_config
 from support.fixtures import make_call, make_turn
+from support.interruptions import interrupted_at
 from support.small_runs import logged_metrics, small_experiment
 
 from agentrl_jax.algorithms.contexts.evolved_instruction import SystemInstruction
 from agentrl_jax.context import ContextByEnvironment, FullHistory, LastMessages
-from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch import players
 from agentrl_jax.messages import user
 from agentrl_jax.training import loop
@@ -106,9 +107,7 @@ def test_metrics_of_each_environment_stand_beside_those_of_all():
 
 
 @pytest.mark.slow
-def test_a_mixture_trains_and_is_evaluated_by_label_and_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_mixture_trains_and_is_evaluated_by_label_and_elsewhere(tmp_path: Path):
     table = loop.train(mixture_config.get_config(), tmp_path / "unbroken", quiet=True)
     assert [(row.environment, row.name) for row in table] == [
         (label, name)
@@ -125,15 +124,7 @@ def test_a_mixture_trains_and_is_evaluated_by_label_and_elsewhere(
     assert any("rollout/letters/success" in line for line in lines)
     assert (tmp_path / "unbroken/curves.png").exists()
 
-    report = loop.report
-
-    def crash(run: Any, name: str, pending: Any) -> None:
-        if name == "rl" and pending is not None and pending[0] == 3:
-            raise Interrupted
-        report(run, name, pending)
-
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(loop, "report", crash)
+    with interrupted_at("rl", 3):
         loop.train(mixture_config.get_config(), tmp_path / "stopped", quiet=True)
     loop.train(mixture_config.get_config(), tmp_path / "stopped", quiet=True)
     assert logged_metrics(tmp_path / "stopped") == logged_metrics(tmp_path / "unbroken")

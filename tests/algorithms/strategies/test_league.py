@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.fixtures import ScriptedEngine
+from support.interruptions import interrupted_at
 
 from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.strategies.league import (
@@ -196,22 +197,11 @@ def tiny(steps: int = 6) -> Experiment:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_resumes_with_the_same_opponents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_stopped_run_resumes_with_the_same_opponents(tmp_path: Path):
     unbroken, broken = tmp_path / "whole", tmp_path / "broken"
     loop.train(tiny(), unbroken, quiet=True)
-    report = loop.report
-
-    def crash(run: Any, phase: str, pending: Any) -> None:
-        if phase == "rl" and pending is not None and pending[0] == 4:
-            raise ZeroDivisionError
-        report(run, phase, pending)
-
-    monkeypatch.setattr(loop, "report", crash)
-    with pytest.raises(ZeroDivisionError):
+    with interrupted_at("rl", 4):
         loop.train(tiny(), broken, quiet=True)
-    monkeypatch.setattr(loop, "report", report)
     loop.train(tiny(), broken, quiet=True)
 
     def metrics(run_dir: Path) -> list[dict[str, Any]]:

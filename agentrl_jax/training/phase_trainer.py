@@ -1,0 +1,202 @@
+"""`PhaseTrainer`: the steps of one phase: collect, update, publish, report, save."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from agentrl_jax.compiler.compile_count import compile_count
+from agentrl_jax.errors import Interrupted
+from agentrl_jax.learner.checkpoint import PhaseCheckpointer
+from agentrl_jax.learner.learner import fetch_metrics
+from agentrl_jax.policy import Params
+from agentrl_jax.training.config import ExperienceIterator, Phase
+from agentrl_jax.training.per_agent import (
+    agent_weights,
+    build_algorithm,
+    groups_of,
+    return_metrics,
+    returns_by_agent,
+)
+from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
+from agentrl_jax.training.run import Run
+from agentrl_jax.training.stop_signal import StopSignal
+from agentrl_jax.trajectories import Group
+
+
+class StepMetrics(NamedTuple):
+    """The metrics of a step; those of its updates are still on the device."""
+
+    step: int
+    metrics: dict[str, Any]
+    seconds: float
+
+
+class PhaseTrainer:
+    """Trains one phase to its end, from its newest checkpoint if there is one."""
+
+    def __init__(self, run: Run, name: str, phase: Phase, params: Params) -> None:
+        """Build the algorithm and its state, and restore both from the newest checkpoint.
+
+        Args:
+            run: of the experiment.
+            name: of the phase in the experiment.
+            phase: what to train.
+            params: to start from where there is no checkpoint.
+        """
+        self._run, self._name, self._phase = run, name, phase
+        policies = {agent: model.policy for agent, model in run.models.items()}
+        self._algorithm = build_algorithm(phase, policies, run.mesh)
+        self._context = run.begin_phase(name)
+        self._state = self._algorithm.init(jax.random.key(run.experiment.seed), params)
+        self._checkpointer = PhaseCheckpointer(run.run_dir / "checkpoints" / name)
+        self._first_step = self._checkpointer.latest_step or 0
+        self._iterator_state: Any = None
+        self._unreported: StepMetrics | None = None
+        self.seconds = 0.0  # of all steps, before and after resumptions
+        if self._first_step:
+            self._state, host = self._checkpointer.restore(self._state)
+            self._algorithm.load_host_state(host["algorithm"])
+            self._iterator_state, self.seconds = host["feed"], host["seconds"]
+        self._algorithm.begin_phase(self._state, run.runtime)
+
+    @property
+    def params(self) -> Params:
+        return self._state.params
+
+    def train(self, stop: StopSignal) -> None:
+        """Run the steps that are left, and publish the weights.
+
+        Raises:
+            Interrupted: `stop` is set at one process of the run; the step was saved.
+        """
+        if self._first_step < self._phase.steps:
+            iterator = self._begin()
+            for step in range(self._first_step, self._phase.steps):
+                self._step(step, iterator, stop)
+        self._publish(self._phase.steps)
+        if self._first_step < self._phase.steps:
+            self._run.end_phase()
+            self._run.reporter.end(self._name)
+        self._checkpointer.close()
+
+    def _begin(self) -> ExperienceIterator:
+        """The source's iterator where the checkpoint left it; later records are deleted."""
+        run, iterator = self._run, self._phase.source.open(self._context)
+        if self._first_step:
+            iterator.load(self._iterator_state)
+        self._publish(self._first_step)
+        with run.process_group.coordinator_first("what was recorded before"):
+            run.reporter.rewind(list(run.experiment.phases), self._name, self._first_step)
+            for label in self._phase.rows():
+                run.evaluations.delete(label)
+        run.reporter.begin(self._name, self._phase.steps, self._first_step)
+        return iterator
+
+    def _step(self, step: int, iterator: ExperienceIterator, stop: StopSignal) -> None:
+        run, phase = self._run, self._phase
+        on_policy = phase.source.on_policy
+        start, compilations = time.monotonic(), compile_count()
+        failures_before = run.runtime.failures.metrics()
+        groups = iterator.next(step)
+        collected = time.monotonic()
+        trained_groups = groups_of(groups, phase.trained_agents or run.models, run.runtime)
+        self._state, metrics = self._algorithm.step(self._state, trained_groups, run.runtime)
+        if on_policy and (step + 1) % phase.publish_every == 0:
+            self._publish(step + 1)
+        self._report()  # the step before, while this one is on the device
+        sampled, gathering = groups if on_policy else [], f"step {step} of {self._name}"
+        rollouts, stopping = gather_step(
+            run, gathering, sampled, iterator.labels, failures_before, stop.is_set
+        )
+        if on_policy:
+            metrics |= rollouts
+            recorded = len(run.process_group.local_items(range(run.experiment.record_groups)))
+            run.reporter.trajectories(self._name, step, groups[:recorded])
+        metrics |= iterator.metrics()
+        metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
+        metrics["time/compilations"] = compile_count() - compilations
+        self._unreported = StepMetrics(step, metrics, time.monotonic() - start)
+        self.seconds += self._unreported.seconds
+        if stopping or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
+            self._save(step + 1, iterator)
+        if stopping:
+            run.reporter.log(
+                f"stopped after step {step + 1} of {phase.steps} of {self._name}; "
+                "the same command goes on from here"
+            )
+            raise Interrupted
+
+    def _publish(self, version: int) -> None:
+        """Give the engines the weights of the agents that the phase trains."""
+        for agent, params in agent_weights(self._phase, self._state.params).items():
+            self._run.runtime.publish(params, version, agent)
+
+    def _save(self, step: int, iterator: ExperienceIterator) -> None:
+        self._report()
+        host_state = {"feed": iterator.state(), "algorithm": self._algorithm.host_state()}
+        self._checkpointer.save(step, self._state, {**host_state, "seconds": self.seconds})
+
+    def _report(self) -> None:
+        """Fetch the last step's metrics from the device and write them, once."""
+        if self._unreported is None:
+            return
+        step, metrics, seconds = self._unreported
+        self._unreported = None
+        for key in [name for name, value in metrics.items() if isinstance(value, list)]:
+            # "device" -> loss, "critic" -> critic/loss, "planner/device" -> planner/loss
+            prefix = key.removesuffix("device") if key.endswith("device") else f"{key}/"
+            metrics |= mean_metrics(prefix, [fetch_metrics(m) for m in metrics.pop(key)])
+        self._run.reporter.step(self._name, step, metrics, seconds)
+
+
+def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric but "tokens" over the updates of a step that have it."""
+    names = [name for name in (updates[0] if updates else {}) if name != "tokens"]
+    return {
+        prefix + name: float(np.mean([m[name] for m in updates if name in m])) for name in names
+    }
+
+
+def gather_step(
+    run: Run,
+    label: str,
+    groups: Sequence[Group],
+    labels: Sequence[str],
+    failures_before: dict[str, float],
+    stop_requested: bool,
+) -> tuple[dict[str, float], bool]:
+    """The metrics of the rollouts of all processes, and whether a process was asked to stop.
+
+    Args:
+        run: of this process.
+        label: of the exchange.
+        groups: that this process sampled.
+        labels: of the environments that have metrics of their own.
+        failures_before: counts of environment failures before the step.
+        stop_requested: of this process.
+    """
+    failures = {
+        name: count - failures_before.get(name, 0.0)
+        for name, count in run.runtime.failures.metrics().items()
+    }
+    local = {
+        "stop": stop_requested,
+        "groups": episode_stats(groups),
+        "failures": failures,
+        "returns": returns_by_agent(groups, run.agent_names),
+    }
+    processes = run.process_group.all_gather(label, local)
+    group_stats = run.process_group.interleave([process["groups"] for process in processes])
+    metrics = rollout_metrics(group_stats, labels)
+    metrics |= return_metrics([process["returns"] for process in processes])
+    metrics |= sum_counts([process["failures"] for process in processes])
+    return metrics, any(process["stop"] for process in processes)
+
+
+def sum_counts(counts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The sum of each name over dicts that may lack it."""
+    names = dict.fromkeys(name for process_counts in counts for name in process_counts)
+    return {name: sum(process_counts.get(name, 0.0) for process_counts in counts) for name in names}
