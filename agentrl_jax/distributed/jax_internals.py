@@ -1,20 +1,7 @@
-"""The two facts about `jax.distributed` for which JAX (0.10 to 0.12) has no public name.
+"""The one fact about clusters for which JAX (0.10 to 0.12) has no public name.
 
 No other module imports `jax._src`.
 """
-
-from typing import Any
-
-
-def coordination_client() -> Any:
-    """The client of JAX's coordination service: its key-value store and its barriers.
-
-    Orbax reads the same attribute. `jax.experimental.multihost_utils` cannot replace it: its
-    collectives run on the devices, without a timeout, and hang where a process is missing.
-    """
-    from jax._src import distributed
-
-    return distributed.global_state.client
 
 
 def cluster_size() -> int:

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import jax
+from orbax.checkpoint import multihost
 
-from agentrl_jax.distributed import jax_internals
 from agentrl_jax.distributed.heartbeat import EXIT_PROCESS_LOST, Heartbeat, exit_on_sigabrt
+from agentrl_jax.distributed.jax_internals import cluster_size
 from agentrl_jax.errors import Interrupted, ProcessMissing, UserError
 from agentrl_jax.timeouts import Timeouts
 
@@ -176,7 +177,7 @@ def initialize(
         )
     if all(is_given) and process_id >= processes:
         raise UserError(f"--process_id={process_id} must be below --processes={processes}")
-    if processes == 1 or (not any(is_given) and jax_internals.cluster_size() == 1):
+    if processes == 1 or (not any(is_given) and cluster_size() == 1):
         return ProcessGroup()
     address = (
         {"coordinator_address": coordinator, "num_processes": processes, "process_id": process_id}
@@ -195,5 +196,7 @@ def initialize(
         )
     except (RuntimeError, ValueError) as error:
         raise UserError(f"not all processes started: {str(error).splitlines()[0]}") from error
-    client = jax_internals.coordination_client()
+    # The coordination service's key-value store and barriers. JAX's own collectives cannot replace
+    # them: they run on the devices, without a timeout, and hang where a process is missing.
+    client = multihost.get_jax_distributed_client()
     return ProcessGroup(jax.process_index(), jax.process_count(), client, limits)
