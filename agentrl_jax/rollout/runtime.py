@@ -99,11 +99,14 @@ class Runtime:
             self._retries.watchdog = self._watchdog
 
     def add_agent(self, name: str, agent: Agent, engine: Engine) -> None:
-        """Add a named agent, and the engine that it names; another engine of the name is closed."""
+        """Add a named agent, and the engine that it names.
+
+        The engine that had this name is closed, unless it is still here under another one.
+        """
         previous = self.engines.get(agent.engine)
-        if previous is not None and previous is not engine:
-            previous.close()
         self.agents[name], self.engines[agent.engine] = agent, engine
+        if previous is not None and all(previous is not x for x in self.engines.values()):
+            previous.close()
         self._slots.add(agent.engine, engine)
 
     def add_model(self, name: str, model: Model) -> None:

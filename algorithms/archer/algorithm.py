@@ -123,7 +123,9 @@ class Archer(Algorithm):
         c, agent = self._config, runtime.agents[self._config.agent]
         if c.best_of_n == 1:
             return
-        engine, max_calls = runtime.engines[agent.engine], self.critic_trainer.rows_per_microbatch
+        # An earlier phase may have wrapped it.
+        engine = runtime.engines.get(UNRANKED_AGENT, runtime.engines[agent.engine])
+        max_calls = self.critic_trainer.rows_per_microbatch
         target = state.extra.critic.params["target"]
         self._selector = BestOfNSelector(self.critic_trainer, target, agent)
         unranked = dataclasses.replace(agent, engine=UNRANKED_AGENT)

@@ -222,3 +222,24 @@ def test_episodes_that_hold_every_slot_of_an_engine_may_ask_its_model():
                 return await asyncio.gather(*episodes)
 
         assert all(trajectory is not None for trajectory in runtime.run(play()))
+
+
+class ClosedOnce(FakeEngine):
+    """An `Engine` that counts how often it is closed."""
+
+    def __init__(self) -> None:
+        self.times_closed = 0
+
+    def close(self) -> None:
+        self.times_closed += 1
+
+
+def test_a_replaced_engine_is_closed_unless_it_has_another_name():
+    plain, wrapped, last = ClosedOnce(), ClosedOnce(), ClosedOnce()
+    with make_runtime(plain) as runtime:
+        runtime.add_agent("plain", dataclasses.replace(AGENT, engine="plain"), plain)
+        runtime.add_agent("policy", AGENT, wrapped)
+        assert (plain.times_closed, wrapped.times_closed) == (0, 0)
+        runtime.add_agent("policy", AGENT, last)
+        assert (plain.times_closed, wrapped.times_closed, last.times_closed) == (0, 1, 0)
+    assert (plain.times_closed, wrapped.times_closed, last.times_closed) == (1, 1, 1)
