@@ -1,5 +1,6 @@
 """`Environment`: a Gymnasium environment whose actions and observations are chat messages."""
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -78,6 +79,7 @@ class Environment(gymnasium.Env):
     context: ContextManager = FullHistory()  # the agents' default view of the history
     reward_bounds: tuple[float, float] = (-np.inf, np.inf)  # of one step
     score_anchors: tuple[float, float, float] | None = None  # mean returns that score 0, 50 and 100
+    program_options: ClassVar[tuple[str, ...]] = ()  # options of the constructor that name programs
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -175,6 +177,25 @@ class NoEnvironment(Environment):
         )
 
 
+def program_options(name: str) -> tuple[str, ...]:
+    """`Environment.program_options` of a registered environment; the module that registers it, and
+    that of its class, are imported. Empty where there is no such environment.
+    """
+    module, _, identifier = name.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        entry_point = gymnasium.spec(identifier).entry_point
+    except (gymnasium.error.Error, ImportError):
+        return ()
+    if isinstance(entry_point, str):
+        module, _, class_name = entry_point.partition(":")
+        entry_point = getattr(importlib.import_module(module), class_name)
+    if not isinstance(entry_point, type) or not issubclass(entry_point, Environment):
+        return ()
+    return entry_point.program_options
+
+
 def make(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """The registered environment, unwrapped; without a name, `NoEnvironment`.
 
@@ -185,7 +206,12 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Environment:
         return NoEnvironment()
     try:
         env = gymnasium.make(name, disable_env_checker=True, **dict(options or {})).unwrapped
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the environment {name!r} cannot be made ({error}): is the folder of its module on "
+            "PYTHONPATH?"
+        ) from error
+    except gymnasium.error.Error as error:
         known = sorted(key for key in gymnasium.registry if key.startswith("agentrl/"))
         raise UserError(
             f"no environment is called {name!r}; there are {', '.join(known)}"

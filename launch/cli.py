@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
@@ -64,6 +64,24 @@ def parse(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS, doc: str
         raise UserError(
             f"{remaining[1]!r} is no flag: flags are written --name=value (--help lists them)"
         )
+
+
+def define_trust_flag() -> None:
+    """Define --trust, for commands that read run folders."""
+    flags.DEFINE_multi_string(
+        "trust",
+        [],
+        "A module, program or server outside this package that the run's config may name; may be "
+        "repeated.",
+    )
+
+
+def trust_named(names: Sequence[str]) -> None:
+    """Trust what --trust names. Raises UserError where a name is empty."""
+    from agentrl_jax.storage import config_json
+
+    for name in names:
+        config_json.trust(name)
 
 
 def experiment_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> "Experiment":

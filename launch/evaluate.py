@@ -30,18 +30,16 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("episodes", 512, "How many environments, an episode each.", lower_bound=1)
 flags.DEFINE_integer("seed", 1_000_000_000, "The first environment's seed.", lower_bound=0)
-flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
+cli.define_trust_flag()
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 flags.DEFINE_integer("workers", 1, "Environment processes; 0: this one.", lower_bound=0)
 
 
 def evaluate() -> None:
     from agentrl_jax.launch import players
-    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
-    for module in f.trust:
-        config_json.trust_module(module)
+    cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
     checkpoint = players.Checkpoint(Path(f.run_dir), f.phase, f.agent) if f.run_dir else None
     players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)

@@ -27,17 +27,15 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "seed", None, "The environment's seed; by default a random one.", lower_bound=0
 )
-flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
+cli.define_trust_flag()
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 
 
 def play() -> None:
     from agentrl_jax.launch import players
-    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
-    for module in f.trust:
-        config_json.trust_module(module)
+    cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, workers=0)
     if f.watch is None:
         players.play_interactively(environment, f.seed)

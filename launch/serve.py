@@ -44,7 +44,7 @@ flags.DEFINE_string(
     "",
     "The environment variable that holds the key; empty: a new one, which is printed.",
 )
-flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
+cli.define_trust_flag()
 
 
 def serve() -> None:
@@ -52,7 +52,6 @@ def serve() -> None:
 
     from agentrl_jax.errors import UserError
     from agentrl_jax.launch import serving
-    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
     if bool(f.run_dir) == bool(f.model):
@@ -60,8 +59,7 @@ def serve() -> None:
             "give --run_dir=runs/... to serve a run's policy, or --model=FOLDER for a "
             "Hugging Face model"
         )
-    for module in f.trust:
-        config_json.trust_module(module)
+    cli.trust_named(f.trust)
     key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:
         served = serving.served_from_run(Path(f.run_dir), f.phase, f.agent, f.positions, f.rows)

@@ -33,6 +33,7 @@ flags.DEFINE_integer(
     "processes", 0, "How many processes there are; 0: as the cluster defines, or else one."
 )
 flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
+cli.define_trust_flag()
 
 
 def train() -> None:
@@ -40,6 +41,7 @@ def train() -> None:
     from agentrl_jax.distributed.process_group import initialize
     from agentrl_jax.training import loop
 
+    cli.trust_named(flags.FLAGS.trust)
     experiment = cli.experiment_from_flags()
     run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
     f = flags.FLAGS

@@ -7,13 +7,14 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl_jax.capture.agent_process import start_agent_process
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.session import CaptureSession
 from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.external import external
 from agentrl_jax.rollout.agent_session import WaitTracker
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import gather_group
@@ -33,7 +34,7 @@ class CapturedEpisodes:
 
     # A program's arguments, with {python} {seed} {sample} {prompt} filled in; empty: programs are
     # started from outside.
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = field(default=(), metadata=external("program"))
     # 0: the command runs for one episode; else so many of it run as long as the run does, and ask
     # for episodes.
     pool_size: int = 0

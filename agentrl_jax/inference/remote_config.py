@@ -1,16 +1,18 @@
 """`RemoteEngineConfig`: the server of a remote engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.external import external
 
 
 @dataclass
 class RemoteEngineConfig:
     """The server of a remote engine, and the limits of its requests."""
 
-    url: str  # requests go to {url}/completions: "http://127.0.0.1:8000/v1"
+    # Requests go to {url}/completions: "http://127.0.0.1:8000/v1".
+    url: str = field(metadata=external("server"))
     model: str  # as the server names it
     positions: int  # longest prompt + action: vLLM's --max-model-len
     # Of which distribution the server's log-probs are: "processed", the one sampled from (vLLM

@@ -2,14 +2,18 @@
 
 import dataclasses
 import hashlib
-import importlib
+import importlib.util
 import inspect
 import json
+import shlex
+import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.external import external_names
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
@@ -18,8 +22,8 @@ from agentrl_jax.storage.format_version import (
 )
 
 CONFIG_FILE = "config.json"
-# Top-level modules; optax, since a config may name an optimizer of it.
-_TRUSTED_MODULES = {"agentrl_jax", "optax"}
+# Modules (optax, since a config may name an optimizer of it), programs and servers.
+_trusted = {"agentrl_jax", "optax"}
 
 
 def to_json(x: Any, location: str = "config") -> Any:
@@ -73,14 +77,31 @@ def _qualified_name(x: Any, location: str) -> str:
             f"{location} holds a function without a name of its own: "
             "use a module's function or a dataclass with __call__"
         )
-    return f"{module}:{name}"
+    return f"{_importable_name(module, name, location)}:{name}"
+
+
+def _importable_name(module: str, name: str, location: str) -> str:
+    """The name by which a module can be imported again: flags load a config file under another."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    is_importable = "." in module or PathFinder.find_spec(module) is not None
+    if is_importable or file is None or module == "__main__":
+        return module
+    path = Path(file).resolve()
+    for candidate in (f"agentrl_jax.configs.{path.stem}", path.stem):
+        spec = importlib.util.find_spec(candidate)
+        if spec is not None and spec.origin and Path(spec.origin).resolve() == path:
+            return candidate
+    raise UserError(
+        f"{location} holds {name} of {file}, which cannot be imported again: put the file's folder "
+        f"on PYTHONPATH (PYTHONPATH={shlex.quote(str(path.parent))} agentrl-train ...)"
+    )
 
 
 def from_json(data: Any) -> Any:
     """The inverse of `to_json`; lists come back as tuples.
 
-    Names are looked up only in this package and in modules passed to `trust_module`: a run folder
-    from someone else cannot make this process run other code.
+    Names are looked up only in this package, and in modules passed to `trust`: a run folder from
+    someone else cannot make this process run other code.
 
     Raises:
         UserError: a name is from another module, or this version of the package lacks it.
@@ -105,24 +126,53 @@ def from_json(data: Any) -> Any:
         ) from error
 
 
-def trust_module(module: str) -> None:
-    """Import a user's module, and let the configs of run folders name what it defines.
+def trust(name: str) -> None:
+    """Let the configs of run folders name a module (with all of its package), program or server.
 
     Raises:
-        UserError: the module cannot be imported.
+        UserError: the name is empty.
     """
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"the module {module} cannot be imported ({error}): is its folder on PYTHONPATH?"
-        ) from error
-    _TRUSTED_MODULES.add(module.split(".")[0])
+    if not name.strip():
+        raise UserError("--trust needs the name of a module, a program or a server")
+    _trusted.add(name)
+
+
+def _is_trusted_module(module: str) -> bool:
+    top = module.split(".")[0]
+    return any(top == name.split(".")[0] for name in _trusted)
+
+
+def _is_trusted_program(command: str) -> bool:
+    """Whether a command was passed to `trust`, or runs a module of this package."""
+    python, flag, module, *_ = (*command.split(), "", "", "")
+    return command in _trusted or (
+        (python, flag) == ("{python}", "-m") and module.split(".")[0] == "agentrl_jax"
+    )
+
+
+def check_external_names(config: Any) -> None:
+    """Check that a config from a run folder names nothing outside this package that is not trusted.
+
+    Raises:
+        UserError: it names a module, a program or a server that was not passed to `trust`.
+    """
+    checks = {
+        "module": ("imports", _is_trusted_module),
+        "program": ("runs", _is_trusted_program),
+        "server": ("connects to", _trusted.__contains__),
+    }
+    for kind, name, location in external_names(config):
+        verb, is_trusted = checks[kind]
+        if not is_trusted(name):
+            raise UserError(
+                f"the run's {location} {verb} {name}, which is not part of this package: "
+                f"if you trust it, pass --trust={shlex.quote(name)}"
+            )
 
 
 def _import_name(name: str) -> Any:
     module, _, attribute = name.partition(":")
-    if module.split(".")[0] not in _TRUSTED_MODULES:
+    if not _is_trusted_module(module):
         raise UserError(
             f"the run's config names {name}, which is not part of this package: "
             f"if {module} is yours, pass --trust={module}"
@@ -135,9 +185,12 @@ def _import_name(name: str) -> Any:
         raise UserError(
             f"the run's config names {name}, which this version of the package does not have: "
             "read the run with the version that wrote it, or train it again"
+            if module.split(".")[0] == "agentrl_jax"
+            else f"the run's config names {name}, which cannot be imported ({error}): is the "
+            "folder of the module on PYTHONPATH?"
         ) from error
-    defined_in = str(getattr(value, "__module__", "")).split(".")[0]
-    if defined_in not in _TRUSTED_MODULES:  # "agentrl_jax.workers.server:os.system"
+    # "agentrl_jax.workers.server:os.system"
+    if not _is_trusted_module(str(getattr(value, "__module__", ""))):
         raise UserError(
             f"the run's config names {name}, which this package only imports: "
             f"its {CONFIG_FILE} is damaged"
@@ -207,7 +260,8 @@ def load_config(run_dir: Path) -> Any:
     """The config of a run folder.
 
     Raises:
-        UserError: the folder has none, or one of another format version, or a damaged one.
+        UserError: the folder has none, or one of another format version, or a damaged one, or one
+            that names what is neither of this package nor trusted.
     """
     path = run_dir / CONFIG_FILE
     try:
@@ -220,6 +274,7 @@ def load_config(run_dir: Path) -> Any:
         ) from error
     if not dataclasses.is_dataclass(config):
         raise UserError(f"{path} is damaged (it holds no config): the run cannot be read")
+    check_external_names(config)
     return config
 
 

@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import MeshConfig
+from agentrl_jax.external import external
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import Renderer, TextRenderer
@@ -49,7 +50,7 @@ class EnvironmentConfig(EnvironmentSpec):
     # call at a time.
     threads: bool = False
     # Python of the worker processes, with this package but not necessarily JAX; empty: this one.
-    interpreter: str = ""
+    interpreter: str = field(default="", metadata=external("program"))
     memory_mb: int = 0  # address space of a worker process; 0: unlimited
     reply_mb: int = 64  # maximal size of an environment's reply
     cluster: ClusterConfig = field(default_factory=ClusterConfig)  # Ray nodes; off unless set

@@ -1,10 +1,12 @@
 """`TaskSource`: where tasks come from; `EnvironmentSpec`: one environment, every task new."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentrl_jax.environment import program_options
+from agentrl_jax.external import ExternalName, NamesExternals
 from agentrl_jax.keys import seed_of
 from agentrl_jax.rollout.lazy_tasks import LazyTasks, Tasks
 from agentrl_jax.workers.pool import Task
@@ -61,11 +63,21 @@ class TaskSource:
 
 
 @dataclass
-class EnvironmentSpec(TaskSource):
+class EnvironmentSpec(TaskSource, NamesExternals):
     """An environment. As a source of tasks, every task has a new seed."""
 
     name: str  # a Gymnasium id, with the module that registers it
     options: dict[str, Any] = field(default_factory=dict)  # of its constructor
+
+    def external_names(self, location: str) -> Iterator[ExternalName]:
+        """The module that registers it, which is imported after it was yielded, and programs."""
+        module, _, _ = self.name.rpartition(":")
+        if module:
+            yield ExternalName("module", module, f"{location}.name")
+        for option in program_options(self.name) if self.name else ():
+            if option in self.options:
+                program = str(self.options[option])
+                yield ExternalName("program", program, f"{location}.options.{option}")
 
     def task(self, seed: int, group: int = 0) -> Task:
         """The task of the environment instance with this seed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
+from agentrl_jax.external import external
 from agentrl_jax.workers.pool import completed_future, ignore_result
 from agentrl_jax.workers.ray_cluster import RayNode, connect, import_ray
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
@@ -28,7 +29,7 @@ class ClusterConfig:
 
     actors: int = 0  # each with `workers` processes and as many CPUs; 0: no Ray
     # Of a running cluster, such as auto or 10.0.0.2:6379; empty: one is started on this machine.
-    address: str = ""
+    address: str = field(default="", metadata=external("server"))
     # Resources that an actor takes of its node, such as {"environments": 1}.
     resources: dict[str, float] = field(default_factory=dict)
     # Labels of its node, such as {"pool": "environments"} or {"pool": "!accelerators"}.

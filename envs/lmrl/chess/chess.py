@@ -90,6 +90,7 @@ class Chess(Forkable):
     context = LastMessages(1)
     reward_bounds = (-1.0, 1.0)
     reset_options: ClassVar[tuple[str, ...]] = ("fen",)
+    program_options: ClassVar[tuple[str, ...]] = ("program",)
     max_blunder_rate: ClassVar[float] = 0.3  # the mixture's largest fraction of uniform moves
 
     def __init__(
