@@ -41,7 +41,6 @@ WORDLE, MAZE_PO, MAZE_FO = (
         "Wordle",
         "two words",
         "a/b/c-v0",
-        "no_such_module:agentrl/Wordle-v0",
         "agentrl_jax.envs:nothing",
     ],
 )
@@ -51,6 +50,11 @@ def test_an_unknown_id_is_refused_with_the_known_ones(name: str):
         match=rf"no environment is called .*; there are {', '.join(sorted(ENVIRONMENTS))}$",
     ):
         make(name)
+
+
+def test_a_module_that_cannot_be_imported_is_named():
+    with pytest.raises(UserError, match=r"No module named 'no_such_module'.* PYTHONPATH"):
+        make("no_such_module:agentrl/Wordle-v0")
 
 
 @pytest.mark.parametrize(

@@ -450,11 +450,11 @@ def test_functions_of_a_config_file_are_named_by_its_importable_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ):
     request.addfinalizer(lambda: sys.modules.pop("config_config", None))
-    own = tmp_path / "my_config_file.py"
-    own.write_text("def judge():\n    pass\n")
+    config_file = tmp_path / "my_config_file.py"
+    config_file.write_text("def judge():\n    pass\n")
     with pytest.raises(UserError, match=r"holds judge of .*my_config_file\.py, .*\(PYTHONPATH="):
-        to_json(load_as_flags_do(own).judge)
+        to_json(load_as_flags_do(config_file).judge)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert to_json(load_as_flags_do(own).judge) == {"function": "my_config_file:judge"}
+    assert to_json(load_as_flags_do(config_file).judge) == {"function": "my_config_file:judge"}
     ours = load_as_flags_do(Path(keydoor_ui_s1.__file__))
     assert through_json(ours.action_type) is keydoor_ui_s1.action_type
