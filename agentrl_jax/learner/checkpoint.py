@@ -1,8 +1,11 @@
-"""Orbax checkpoints of a phase: the train state and the host state, restored exactly."""
+"""Orbax checkpoints of a phase: the train state and the host state, restored exactly.
+
+Each has digests of its files (`storage.digests`), which are checked before anything is read.
+"""
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,18 @@ import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
+from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.checkpoint_digests import (
+    find_intact_checkpoint,
+    log_choice,
+    print_warning,
+    set_aside,
+    write_checkpoint_digests,
+)
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params
+from agentrl_jax.storage.digests import folder_damage
 
 
 def _to_plain_arrays(state: TrainState) -> dict[str, Any]:
@@ -50,8 +62,27 @@ def _check_shapes(folder: Path, like: Any, part: Sequence[str] = ()) -> None:
 class PhaseCheckpointer:
     """The checkpoints of one phase; keeps the newest two."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
+    def __init__(
+        self,
+        folder: Path,
+        process_group: ProcessGroup | None = None,
+        log: Callable[[str], None] = print_warning,
+    ) -> None:
+        """Open the folder; damaged checkpoints that are newer than an intact one are set aside.
+
+        Args:
+            folder: of the phase; is created.
+            process_group: whose processes call this, and each method, together; None: this one.
+            log: is told what is damaged.
+
+        Raises:
+            UserError: all checkpoints are damaged.
+        """
+        self._folder, self._process_group = folder.absolute(), process_group or ProcessGroup()
+        chosen = find_intact_checkpoint(self._folder, self._process_group)
+        if chosen is not None:
+            log_choice(folder, chosen, log)
+            set_aside(self._folder, chosen.damages, self._process_group)
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2, enable_async_checkpointing=False, create=True
         )
@@ -59,7 +90,7 @@ class PhaseCheckpointer:
 
     @property
     def latest_step(self) -> int | None:
-        """The newest saved step."""
+        """The newest step, of those saved since the folder was opened and the intact one before."""
         return self._manager.latest_step()
 
     def save(self, step: int, state: TrainState, host_state: dict[str, Any]) -> None:
@@ -73,6 +104,7 @@ class PhaseCheckpointer:
                 host=ocp.args.JsonSave(host_state),
             ),
         )
+        write_checkpoint_digests(self._folder / str(step), self._process_group)
 
     def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
         """The newest state, sharded as `like`, and the host state.
@@ -102,59 +134,69 @@ class PhaseCheckpointer:
         self._manager.close()
 
 
-def save_params(folder: Path, params: Params) -> None:
-    """Write parameters alone, replacing the folder's content."""
+def save_params(folder: Path, params: Params, process_group: ProcessGroup | None = None) -> None:
+    """Write parameters alone, replacing the folder's content; all processes call this together."""
     with ocp.StandardCheckpointer() as writer:
         writer.save(folder.absolute(), params, force=True)
+    write_checkpoint_digests(folder.absolute(), process_group or ProcessGroup())
 
 
 def restore_params(folder: Path, like: Params) -> Params:
     """What `save_params` wrote, sharded as `like`.
 
     Raises:
-        UserError: the folder holds no parameters, or parameters of other shapes.
+        UserError: the folder holds no parameters, damaged ones, or ones of other shapes.
     """
+    damage = folder_damage(folder)
+    if damage:
+        raise UserError(
+            f"the parameters in {folder} are damaged ({damage}): restore the folder from a copy, "
+            "or train again with --fresh"
+        )
     abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
     _check_shapes(folder.absolute(), abstract)
     with ocp.StandardCheckpointer() as reader:
         return reader.restore(folder.absolute(), abstract)
 
 
-def load_host_state(folder: Path) -> dict[str, Any]:
-    """The host state of a phase's newest checkpoint. Raises UserError where there is none."""
-    manager, step = _latest_checkpoint(folder)
-    return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+def load_host_state(folder: Path, process_group: ProcessGroup | None = None) -> dict[str, Any]:
+    """The host state of a phase's newest intact checkpoint; see `load_params`."""
+    step = _intact_step(folder, process_group or ProcessGroup())
+    options = ocp.CheckpointManagerOptions(read_only=True)
+    with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
+        return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
 
 
-def _latest_checkpoint(folder: Path) -> tuple[ocp.CheckpointManager, int]:
-    manager = (
-        ocp.CheckpointManager(
-            folder.absolute(), options=ocp.CheckpointManagerOptions(read_only=True)
-        )
-        if folder.is_dir()
-        else None
-    )
-    step = manager.latest_step() if manager else None
-    if manager is None or step is None:
+def _intact_step(folder: Path, process_group: ProcessGroup) -> int:
+    """The step of the newest intact checkpoint; says which newer ones are damaged."""
+    chosen = find_intact_checkpoint(folder.absolute(), process_group)
+    if chosen is None:
         raise UserError(f"there is no checkpoint in {folder}: train first, or name another run")
-    return manager, step
+    if process_group.is_coordinator:
+        log_choice(folder, chosen, print_warning)
+    return chosen.step
 
 
 def load_params(
-    folder: Path, like: Params, shardings: Any = None, part: Sequence[str] = ("params",)
+    folder: Path,
+    like: Params,
+    shardings: Any = None,
+    part: Sequence[str] = ("params",),
+    process_group: ProcessGroup | None = None,
 ) -> Params:
-    """The parameters of a phase's newest checkpoint.
+    """The parameters of a phase's newest intact checkpoint; damaged newer ones are named on stderr.
 
     Args:
         folder: the phase's checkpoints.
         like: a tree of arrays or `jax.ShapeDtypeStruct`s with the expected shapes.
         shardings: a like tree; None: this process's first device holds all.
         part: where the parameters are in the train state.
+        process_group: whose processes call this together; None: this one alone.
 
     Raises:
-        UserError: there is no checkpoint, or one of other shapes.
+        UserError: there is no intact checkpoint, or one of other shapes.
     """
-    path = folder.absolute() / str(_latest_checkpoint(folder)[1]) / "state"
+    path = folder.absolute() / str(_intact_step(folder, process_group or ProcessGroup())) / "state"
     _check_shapes(path, like, part)
     if shardings is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,43 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`, which replaces `path` when the block ends and is
     removed if it raises.
 
-    Readers see the old file or the new one; when several processes write at once, the last to
-    finish wins.
+    Readers see the old file or the new one, also after a power failure; when several processes
+    write at once, the last to finish wins.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         yield unfinished
+        flush_to_disk(unfinished)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yields a new empty folder next to `folder`, which becomes `folder` when the block ends and is
+    removed if it raises; `folder` must not exist.
+    """
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        for path in unfinished.rglob("*"):
+            if path.is_file():
+                flush_to_disk(path)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Return once the content of a file is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, content: Any) -> None:

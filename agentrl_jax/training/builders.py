@@ -21,6 +21,7 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
+from agentrl_jax.storage.digests import folder_damage
 from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.config import (
     AgentConfig,
@@ -166,7 +167,13 @@ def make_learner_mesh(experiment: Experiment, policy: Policy) -> Mesh:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder; UserError where there is none."""
+    """The tokenizer of a folder; UserError where there is none, or a damaged one."""
+    damage = folder_damage(folder)
+    if damage:
+        raise UserError(
+            f"the tokenizer {folder} is damaged ({damage}): restore the run folder from a copy, "
+            "or train again with --fresh"
+        )
     try:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError) as error:
@@ -209,13 +216,14 @@ def load_phase_params(
     agent: str,
     like: Params,
     shardings: Any = None,
+    process_group: ProcessGroup | None = None,
 ) -> Params:
-    """An agent's parameters in the newest checkpoint of a phase that trains it; the last two
-    arguments as `load_params`.
+    """An agent's parameters in the newest intact checkpoint of a phase that trains it; the last
+    three arguments as `load_params`.
     """
     of_several = isinstance(experiment.phases[phase].algorithm, PerAgent)
     part = ("params", agent) if of_several else ("params",)
-    return load_params(run_dir / "checkpoints" / phase, like, shardings, part)
+    return load_params(run_dir / "checkpoints" / phase, like, shardings, part, process_group)
 
 
 def find_checkpoint(

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.checkpoint import load_host_state
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.lazy_tasks import Tasks
@@ -51,7 +52,12 @@ def play_all(
 
 
 def evaluation_strategy(
-    experiment: Experiment, run_dir: Path, name: str, policy: Policy, params: Params
+    experiment: Experiment,
+    run_dir: Path,
+    name: str,
+    policy: Policy,
+    params: Params,
+    process_group: ProcessGroup | None = None,
 ) -> Strategy | None:
     """How the policy that a phase trained plays in its evaluation; None: independent episodes.
 
@@ -61,9 +67,10 @@ def evaluation_strategy(
         name: of the phase.
         policy: the model.
         params: the parameters that are evaluated.
+        process_group: whose processes call this together; None: this one alone.
 
     Raises:
-        UserError: the checkpoint is missing.
+        UserError: the checkpoint is missing or damaged.
     """
     phase = experiment.phases[name]
     strategy, source = copy.deepcopy(phase.evaluation_strategy), phase.source
@@ -73,7 +80,7 @@ def evaluation_strategy(
         and isinstance(rollouts, Rollouts)
         and best_strategy(rollouts.strategy) is not None
     ):
-        state = load_host_state(run_dir / "checkpoints" / name)["feed"]
+        state = load_host_state(run_dir / "checkpoints" / name, process_group)["feed"]
         rollouts_state = state if rollouts is source else state["rollouts"]
         strategy = best_strategy(load_strategy(rollouts, rollouts_state))
     for piece in find_pieces(strategy):

@@ -51,7 +51,8 @@ class PhaseTrainer:
         self._algorithm = build_algorithm(phase, policies, run.mesh)
         self._context = run.begin_phase(name)
         self._state = self._algorithm.init(jax.random.key(run.experiment.seed), params)
-        self._checkpointer = PhaseCheckpointer(run.run_dir / "checkpoints" / name)
+        folder = run.run_dir / "checkpoints" / name
+        self._checkpointer = PhaseCheckpointer(folder, run.process_group, run.reporter.log)
         self._first_step = self._checkpointer.latest_step or 0
         self._iterator_state: Any = None
         self._unreported: StepMetrics | None = None
@@ -89,11 +90,22 @@ class PhaseTrainer:
             iterator.load(self._iterator_state)
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
-            run.reporter.rewind(list(run.experiment.phases), self._name, self._first_step)
+            run.reporter.rewind(self._rewound_phases(), self._name, self._first_step)
             for label in self._phase.rows():
                 run.evaluations.delete(label)
         run.reporter.begin(self._name, self._phase.steps, self._first_step)
         return iterator
+
+    def _rewound_phases(self) -> list[str]:
+        """This phase and the later ones whose records are deleted.
+
+        A later phase with checkpoints keeps its records: it goes on from there once this phase,
+        whose newest checkpoint was damaged, has repeated its last steps.
+        """
+        names = list(self._run.experiment.phases)
+        checkpoints = self._run.run_dir / "checkpoints"
+        later = names[names.index(self._name) + 1 :]
+        return [self._name, *(name for name in later if not (checkpoints / name).is_dir())]
 
     def _step(self, step: int, iterator: ExperienceIterator, stop: StopSignal) -> None:
         run, phase = self._run, self._phase

@@ -17,6 +17,8 @@ from agentrl_jax.reporting.reporter import Reporter, SilentReporter
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
+from agentrl_jax.storage.digests import add_digests
+from agentrl_jax.storage.files import atomic_folder
 from agentrl_jax.training import demonstrations
 from agentrl_jax.training.agent_models import add_agents, initial_models
 from agentrl_jax.training.algorithm import PerAgent
@@ -170,7 +172,9 @@ class Run:
         def load(name: str) -> Params:
             other = self.experiment.phases[name].source_agent(agent)
             assert other is not None, "checked with the config"
-            return load_phase_params(self.experiment, self.run_dir, name, other, like, shardings)
+            return load_phase_params(
+                self.experiment, self.run_dir, name, other, like, shardings, self.process_group
+            )
 
         if isinstance(phase.start, str):
             return load(phase.start) if phase.start else newest
@@ -189,7 +193,9 @@ class Run:
             for phase in self.experiment.phases.values():
                 if isinstance(phase.source, TextDocuments):
                     texts += phase.source.first_texts(MAX_TOKENIZER_DEMONSTRATIONS)
-            self.experiment.tokenizer(texts).save_pretrained(folder)
+            with atomic_folder(folder) as unfinished:
+                self.experiment.tokenizer(texts).save_pretrained(unfinished)
+                add_digests(unfinished)
         return load_tokenizer(folder)
 
     def begin_phase(self, name: str) -> RunContext:
@@ -232,7 +238,7 @@ class Run:
             if not self.evaluations.is_complete(label):
                 policy, params = self.models[agent].policy, weights[agent]
                 strategy = evaluation_strategy(
-                    self.experiment, self.run_dir, name, policy, params
+                    self.experiment, self.run_dir, name, policy, params, self.process_group
                 ) or IndependentEpisodes(1, agent)
             self.evaluations.play(label, strategy=strategy)
 

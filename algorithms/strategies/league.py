@@ -111,12 +111,13 @@ class League(RolloutPiece):
             self._runtime.publish(opponent_params, opponent, OPPONENT_NAME)
 
     def _save_snapshot(self, params: Params, version: int) -> None:
-        save_params(self._snapshot_path(version), params)
+        process_group = self._runtime.process_group
+        save_params(self._snapshot_path(version), params, process_group)
         self.scores[version] = 0.5
         for oldest in list(self.scores)[: -self.max_snapshots]:
             del self.scores[oldest]
         needed = {*self.scores, *itertools.chain.from_iterable(self._checkpointed_versions)}
-        for path in self._folder.iterdir() if self._runtime.process_group.is_coordinator else ():
+        for path in self._folder.iterdir() if process_group.is_coordinator else ():
             if path.name.isdecimal() and int(path.name) not in needed:
                 shutil.rmtree(path)
 
