@@ -23,7 +23,7 @@ from agentrl_jax.storage.dataset_folder import (
     index_entry_of,
     write_index,
 )
-from agentrl_jax.storage.files import exclusive_lock
+from agentrl_jax.storage.folder_lock import exclusive_lock
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.workers.pool import Task
 from agentrl_jax.workers.server import EnvServer, exit_with_parent

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -15,6 +16,7 @@ from typing import Any
 from agentrl_jax.errors import UserError
 from agentrl_jax.external import external_names
 from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.storage.folder_lock import LOCK_FILE
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
     VERSION_KEY,
@@ -254,6 +256,22 @@ def bind_run_dir(run_dir: Path, config: Any) -> bool:
             "choose another with --run_dir=..."
         ) from error
     return False
+
+
+def empty_run_dir(run_dir: Path) -> None:
+    """Delete what a run folder holds; UserError where the folder is something else."""
+    paths = [path for path in run_dir.iterdir() if path.name != LOCK_FILE]
+    if paths and not (run_dir / CONFIG_FILE).exists():
+        raise UserError(
+            f"{run_dir} is no run folder, so --fresh leaves it alone: "
+            "choose another with --run_dir=..."
+        )
+    # The config last: what is left of an interrupted deletion is still a run folder.
+    for path in sorted(paths, key=lambda path: path.name == CONFIG_FILE):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def load_config(run_dir: Path) -> Any:

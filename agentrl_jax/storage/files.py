@@ -1,8 +1,7 @@
-"""Atomic file writes, and folders that one command uses at a time."""
+"""Files and folders that are written atomically."""
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import math
 import os
@@ -10,8 +9,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from agentrl_jax.errors import UserError
 
 
 @contextlib.contextmanager
@@ -72,26 +69,3 @@ def _null_nonfinite(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [_null_nonfinite(value) for value in x]
     return None if isinstance(x, float) and not math.isfinite(x) else x
-
-
-@contextlib.contextmanager
-def exclusive_lock(folder: Path, activity: str) -> Iterator[int]:
-    """Locks the folder, creating it if needed; yields the descriptor, which child processes may
-    inherit.
-
-    Raises UserError if another process holds the lock (`activity`: what that process is doing) or
-    the folder is not writable.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / ".lock", "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file.fileno()
-    except BlockingIOError as error:
-        raise UserError(
-            f"another command is {activity} in {folder}: wait until it ends, or name another folder"
-        ) from error
-    except OSError as error:
-        raise UserError(
-            f"the folder {folder} cannot be written ({error.strerror}): name another one"
-        ) from error

@@ -1,13 +1,10 @@
 """`train`: runs the phases of an experiment, each followed by its evaluation."""
 
-import shutil
 import time
 from pathlib import Path
 
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.errors import UserError
 from agentrl_jax.reporting.statistics import EvaluationSummary
-from agentrl_jax.storage import config_json
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.per_agent import agent_weights
 from agentrl_jax.training.phase_trainer import PhaseTrainer
@@ -30,7 +27,7 @@ def train(
     Args:
         experiment: what to run.
         run_dir: is created, or must be of the same experiment.
-        fresh: delete the run folder first.
+        fresh: delete what the run folder holds first.
         quiet: print nothing.
         process_group: of the run; None: this process alone.
 
@@ -39,14 +36,10 @@ def train(
 
     Raises:
         Interrupted: after Ctrl-C or SIGTERM; the same call resumes the run.
-        UserError: the config is wrong, or the folder belongs to another config.
+        UserError: the config is wrong, or the folder belongs to another config or is being trained.
     """
     start, process_group = time.monotonic(), process_group or ProcessGroup()
-    if fresh:
-        with process_group.coordinator_first("a fresh start"):
-            if process_group.is_coordinator:
-                delete_run(run_dir)
-    with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group) as run:
+    with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group, fresh) as run:
         seconds = {"setup": time.monotonic() - start}
         newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():
@@ -62,15 +55,3 @@ def train(
             run.evaluations.play(player, player)
         seconds["evaluate players"] = time.monotonic() - start
         return finalize(run, seconds)
-
-
-def delete_run(run_dir: Path) -> None:
-    """Delete a run folder; UserError where the folder is something else."""
-    if not run_dir.exists():
-        return
-    if any(run_dir.iterdir()) and not (run_dir / config_json.CONFIG_FILE).exists():
-        raise UserError(
-            f"{run_dir} is no run folder, so --fresh leaves it alone: "
-            "choose another with --run_dir=..."
-        )
-    shutil.rmtree(run_dir)

@@ -112,6 +112,8 @@ class PhaseTrainer:
         on_policy = phase.source.on_policy
         start, compilations = time.monotonic(), compile_count()
         failures_before = run.runtime.failures.metrics()
+        if run.lock:
+            run.lock.check()
         groups = iterator.next(step)
         collected = time.monotonic()
         trained_groups = groups_of(groups, phase.trained_agents or run.models, run.runtime)

@@ -19,6 +19,7 @@ from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
 from agentrl_jax.storage.digests import add_digests
 from agentrl_jax.storage.files import atomic_folder
+from agentrl_jax.storage.folder_lock import FolderLock, exclusive_lock
 from agentrl_jax.training import demonstrations
 from agentrl_jax.training.agent_models import add_agents, initial_models
 from agentrl_jax.training.algorithm import PerAgent
@@ -52,6 +53,7 @@ class Run:
         run_dir: Path,
         quiet: bool = False,
         process_group: ProcessGroup | None = None,
+        fresh: bool = False,
     ) -> None:
         """Check the config, and build everything up to the engine.
 
@@ -60,15 +62,26 @@ class Run:
             run_dir: is created, or must be of the same experiment.
             quiet: print nothing.
             process_group: of the run; None: this process alone.
+            fresh: delete what the folder holds.
 
         Raises:
-            UserError: the config is wrong, or the folder belongs to another config.
+            UserError: the config is wrong, or the folder belongs to another config or another
+                process has its lock.
         """
         self.experiment, self.run_dir = experiment, run_dir
         self.process_group = process_group or ProcessGroup()
         self.environments = make_environments(experiment)  # fails early where a name is wrong
         check_config(experiment, self.environments)
-        self._bind_run_dir()
+        self.lock: FolderLock | None = None  # of the coordinator
+        self._lock_stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self._bind_run_dir(stack, fresh)
+            self._open(quiet)
+            self._lock_stack = stack.pop_all()
+
+    def _open(self, quiet: bool) -> None:
+        """The reporter and the runtime, and all that is built with them."""
+        experiment, run_dir = self.experiment, self.run_dir
         self.reporter = (
             Reporter(run_dir, quiet)
             if self.process_group.is_coordinator
@@ -90,9 +103,14 @@ class Run:
             self.close()
             raise
 
-    def _bind_run_dir(self) -> None:
+    def _bind_run_dir(self, stack: contextlib.ExitStack, fresh: bool) -> None:
+        """Lock the folder, until the stack is closed, and make it that of the config."""
         with self.process_group.coordinator_first("the run folder"):
             is_coordinator = self.process_group.is_coordinator
+            if is_coordinator:
+                self.lock = stack.enter_context(exclusive_lock(self.run_dir, "training"))
+                if fresh:
+                    config_json.empty_run_dir(self.run_dir)
             if not is_coordinator and not (self.run_dir / config_json.CONFIG_FILE).exists():
                 raise UserError(
                     f"{self.run_dir} is not there for process {self.process_group.index}: "
@@ -248,6 +266,7 @@ class Run:
         self.exit_stack.close()
         self.reporter.close()
         self.environments.close()
+        self._lock_stack.close()
 
     def __enter__(self) -> "Run":
         return self

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl_jax.storage.files import exclusive_lock
+from agentrl_jax.storage.folder_lock import exclusive_lock
 
 TRAIN_COMMAND = (sys.executable, "-m", "agentrl_jax.launch.train")
 LOG_TAIL_LINES = 5  # of a failed cell's log
@@ -64,7 +64,7 @@ def run_cells(
             while waiting or running:
                 while waiting and len(running) < parallel:
                     cell = waiting.popleft()
-                    running[cell] = _start(cell, lock)
+                    running[cell] = _start(cell, lock.descriptor)
                     print(
                         f"{cell.run_dir}: started, {len(waiting)} waiting",
                         file=sys.stderr,

@@ -26,7 +26,7 @@ from agentrl_jax.storage.dataset_folder import (
     dataset_index,
     index_entry_of,
 )
-from agentrl_jax.storage.files import exclusive_lock
+from agentrl_jax.storage.folder_lock import exclusive_lock
 from agentrl_jax.training import demonstrations
 from agentrl_jax.training.config import DemonstrationConfig
 from agentrl_jax.training.run import Run
@@ -241,7 +241,7 @@ def test_another_manifest_policy_or_option_is_an_error(wordle: Path, tmp_path: P
     assert not (tmp_path / "set").exists()
     with (
         exclusive_lock(wordle, "at work"),
-        pytest.raises(UserError, match="another command is writing a data set in"),
+        pytest.raises(UserError, match=r"another command is at work in .* \(process \d+ on "),
     ):
         scripted_dataset.write_dataset(wordle, WORDLE)
 
