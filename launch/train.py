@@ -16,6 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from agentrl_jax.launch import cli
+from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 
 config_flags.DEFINE_config_file(
     "config",
@@ -24,6 +25,13 @@ config_flags.DEFINE_config_file(
 flags.DEFINE_string("run_dir", "", "The run folder; empty: runs/ and the config's name.")
 flags.DEFINE_bool("fresh", False, "Delete the run folder and start over.")
 flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
+flags.DEFINE_integer(
+    "max_nonfinite_updates",
+    MAX_NONFINITE_UPDATES,
+    "Updates in a row with a gradient or loss that is not finite, after which the run stops; each "
+    "is skipped.",
+    lower_bound=1,
+)
 flags.DEFINE_string(
     "coordinator",
     "",
@@ -48,7 +56,7 @@ def train() -> None:
     with initialize(
         f.coordinator, f.processes, f.process_id, experiment.environment.timeouts
     ) as processes:
-        loop.train(experiment, run_dir, f.fresh, f.quiet, processes)
+        loop.train(experiment, run_dir, f.fresh, f.quiet, processes, f.max_nonfinite_updates)
 
 
 def main() -> None:

@@ -6,12 +6,14 @@ Each has digests of its files (`storage.digests`), which are checked before anyt
 import functools
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
+from jaxtyping import Array
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
@@ -25,6 +27,8 @@ from agentrl_jax.learner.checkpoint_digests import (
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params
 from agentrl_jax.storage.digests import folder_damage
+
+LAST_GOOD = "last_good_checkpoint"  # in the host state that is saved
 
 
 def _to_plain_arrays(state: TrainState) -> dict[str, Any]:
@@ -59,8 +63,36 @@ def _check_shapes(folder: Path, like: Any, part: Sequence[str] = ()) -> None:
         )
 
 
+@jax.jit
+def _is_finite(params: Params, rest: Any) -> Array:
+    """Whether no parameter is infinite and no number of all is NaN."""
+    finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(params) if _is_float(x)]
+    numbers = [~jnp.isnan(x).any() for x in jax.tree.leaves(rest) if _is_float(x)]
+    return jnp.all(jnp.stack([*finite, *numbers]))
+
+
+def _is_float(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def is_finite(state: TrainState) -> bool:
+    """Whether a state may be saved: no weight is infinite, and nothing in it is NaN."""
+    return bool(_is_finite(state.params, (state.opt_state, state.extra)))
+
+
+@dataclass
+class _NewestAndGood:
+    """Orbax's policy: the newest two checkpoints are kept, and the last good one."""
+
+    last_good: int | None = None
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        newest = [checkpoint.step for checkpoint in checkpoints][-2:]
+        return [checkpoint.step in (*newest, self.last_good) for checkpoint in checkpoints]
+
+
 class PhaseCheckpointer:
-    """The checkpoints of one phase; keeps the newest two."""
+    """The checkpoints of one phase; keeps the newest two, and the newest good one."""
 
     def __init__(
         self,
@@ -83,8 +115,9 @@ class PhaseCheckpointer:
         if chosen is not None:
             log_choice(folder, chosen, log)
             set_aside(self._folder, chosen.damages, self._process_group)
+        self._preserved = _NewestAndGood()
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=2, enable_async_checkpointing=False, create=True
+            preservation_policy=self._preserved, enable_async_checkpointing=False, create=True
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
@@ -93,15 +126,27 @@ class PhaseCheckpointer:
         """The newest step, of those saved since the folder was opened and the intact one before."""
         return self._manager.latest_step()
 
-    def save(self, step: int, state: TrainState, host_state: dict[str, Any]) -> None:
-        """Write the checkpoint of a step, if it is not the newest already."""
+    def save(
+        self, step: int, state: TrainState, host_state: dict[str, Any], good: bool = True
+    ) -> None:
+        """Write the checkpoint of a step, if it is not the newest already.
+
+        Args:
+            step: of the phase.
+            state: on the devices.
+            host_state: JSON data.
+            good: whether no update since the last checkpoint was skipped; the newest good one is
+                kept until there is another.
+        """
         if step == self.latest_step:
             return
+        if good:
+            self._preserved.last_good = step
         self._manager.save(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(_to_plain_arrays(state)),
-                host=ocp.args.JsonSave(host_state),
+                host=ocp.args.JsonSave({**host_state, LAST_GOOD: self._preserved.last_good}),
             ),
         )
         write_checkpoint_digests(self._folder / str(step), self._process_group)
@@ -127,6 +172,7 @@ class PhaseCheckpointer:
             vars(like),
             items["state"],
         )
+        self._preserved.last_good = items["host"].pop(LAST_GOOD, step)
         return TrainState(**fields), items["host"]
 
     def close(self) -> None:
@@ -164,7 +210,8 @@ def load_host_state(folder: Path, process_group: ProcessGroup | None = None) -> 
     step = _intact_step(folder, process_group or ProcessGroup())
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
-        return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+        host = manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
+    return {name: value for name, value in host.items() if name != LAST_GOOD}
 
 
 def _intact_step(folder: Path, process_group: ProcessGroup) -> int:

@@ -19,10 +19,10 @@ from agentrl_jax.distributed.sharding import (
     weight_shardings,
     with_auto_axes,
 )
-from agentrl_jax.errors import UserError
 from agentrl_jax.learner.chunked_logp import ForwardFn, make_logp_forward
 from agentrl_jax.learner.data_shards import DataShard, make_data_shard, put_sharded
 from agentrl_jax.learner.optimizer_shardings import optimizer_shardings
+from agentrl_jax.learner.optimizer_step import finite_optimizer_step
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
@@ -127,15 +127,6 @@ class Learner:
         with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
             return self._tx.init(trained)
 
-    def _update_optimizer(self, gradient: Params, state: Any, trained: Params) -> tuple[Any, Any]:
-        try:
-            return self._tx.update(gradient, state, trained)
-        except TypeError as error:
-            raise UserError(
-                "the optimizer cannot be updated with a gradient, its state and the weights alone: "
-                f"{error}"
-            ) from error
-
     def _accumulate_fn(
         self,
         params: Params,
@@ -166,19 +157,25 @@ class Learner:
             name: sums[name] + value if sums else value for name, value in new.items()
         }
 
-    def _apply_fn(self, state: TrainState, gradient: Params) -> tuple[TrainState, Array]:
-        """The state after an optimizer step, and the gradient's norm."""
+    def _apply_fn(
+        self, state: TrainState, gradient: Params, loss: Float[Array, ""]
+    ) -> tuple[TrainState, dict[str, Array]]:
+        """The state after an optimizer step, and the gradient's norm.
+
+        Where the norm or the loss is not finite, weights and optimizer state stay as they are.
+        """
         trained = self._select_trainable(state.params)
-        with jax.numpy_dtype_promotion("standard"):  # optax mixes dtypes
-            updates, opt_state = self._update_optimizer(gradient, state.opt_state, trained)
-            params = _merge_trainable(optax.apply_updates(trained, updates), state.params)
-            norm = optax.tree.norm(gradient)
+        new, opt_state, norm, finite = finite_optimizer_step(
+            self._tx, trained, state.opt_state, gradient, loss
+        )
+        params = _merge_trainable(new, state.params)
         # The next step's programs are compiled for states of these shardings.
         params, opt_state = jax.lax.with_sharding_constraint(
             (params, opt_state), (self._param_shardings, self._opt_shardings)
         )
-        step = state.step + 1
-        return dataclasses.replace(state, step=step, params=params, opt_state=opt_state), norm
+        metrics = {"gradient_norm": norm, "nonfinite": (~finite).astype(jnp.float32)}
+        step = state.step + 1  # of skipped updates too: each has random keys of its own
+        return dataclasses.replace(state, step=step, params=params, opt_state=opt_state), metrics
 
     @functools.cached_property
     def data_shard(self) -> DataShard:
@@ -200,12 +197,14 @@ class Learner:
 
         Returns:
             The new state and metrics on the device: `loss` (without auxiliary losses), `aux` where
-            there are any, `gradient_norm`, `tokens`, and sums over tokens of the loss's metrics.
+            there are any, `gradient_norm`, `nonfinite` (1 where the gradient or the loss is not
+            finite, so that the update was skipped), `tokens`, and sums over tokens of the loss's
+            metrics.
         """
         with jax.set_mesh(self._mesh):
             gradient, sums = self._accumulate_microbatches(state, microbatches)
-            state, norm = self._apply(state, gradient)
-        return state, {**sums, "gradient_norm": norm}
+            state, metrics = self._apply(state, gradient, sums["loss"])
+        return state, {**sums, **metrics}
 
     def warm_up(self, state: TrainState, microbatch: Any) -> None:
         """Compile the gradient program for microbatches of this shape, without an update."""
@@ -267,7 +266,7 @@ class Learner:
             names = jax.eval_shape(self._accumulate_fn, state.params, gradient, {}, *inputs)[1]
             sums = dict.fromkeys(names, number)
             accumulate = self._accumulate.trace(state.params, gradient, sums, *inputs)
-            return accumulate, self._apply.trace(state, gradient)
+            return accumulate, self._apply.trace(state, gradient, number)
 
     def lower(self, microbatch: Any) -> tuple[Lowered, Lowered]:
         """The programs of `trace`, ready to compile."""
@@ -292,6 +291,6 @@ def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:
     """Device metrics as numbers: sums over tokens become means, `loss`, `aux` and norms stay."""
     host = {name: float(value) for name, value in jax.device_get(metrics).items()}
     tokens = max(1.0, host.pop("tokens"))
-    not_summed = ("loss", "aux", "gradient_norm", "gradient_spike")
+    not_summed = ("loss", "aux", "gradient_norm", "gradient_spike", "nonfinite")
     means = {name: x if name in not_summed else x / tokens for name, x in host.items()}
     return {**means, "tokens": tokens}

@@ -6,6 +6,7 @@ from pathlib import Path
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 from agentrl_jax.training.per_agent import agent_weights
 from agentrl_jax.training.phase_trainer import PhaseTrainer
 from agentrl_jax.training.run import Run
@@ -19,6 +20,7 @@ def train(
     fresh: bool = False,
     quiet: bool = False,
     process_group: ProcessGroup | None = None,
+    max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
 ) -> list[EvaluationSummary]:
     """Run every phase of the experiment, or what is left of it, and evaluate.
 
@@ -30,6 +32,8 @@ def train(
         fresh: delete what the run folder holds first.
         quiet: print nothing.
         process_group: of the run; None: this process alone.
+        max_nonfinite_updates: updates in a row with a gradient or loss that is not finite, after
+            which the run stops; each is skipped.
 
     Returns:
         The rows of the evaluation table.
@@ -43,7 +47,8 @@ def train(
         seconds = {"setup": time.monotonic() - start}
         newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():
-            trainer = PhaseTrainer(run, name, phase, run.start_params(phase, newest))
+            start_params = run.start_params(phase, newest)
+            trainer = PhaseTrainer(run, name, phase, start_params, max_nonfinite_updates)
             trainer.train(stop)
             seconds[name] = trainer.seconds
             newest |= agent_weights(phase, trainer.params)

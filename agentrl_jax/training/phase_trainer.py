@@ -2,17 +2,24 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from agentrl_jax.compiler.compile_count import compile_count
-from agentrl_jax.errors import Interrupted
-from agentrl_jax.learner.checkpoint import PhaseCheckpointer
+from agentrl_jax.errors import Interrupted, UserError
+from agentrl_jax.learner.checkpoint import PhaseCheckpointer, is_finite
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
 from agentrl_jax.training.config import ExperienceIterator, Phase
+from agentrl_jax.training.nonfinite_updates import (
+    MAX_NONFINITE_UPDATES,
+    NONFINITE,
+    NonfiniteUpdates,
+    save_groups,
+)
 from agentrl_jax.training.per_agent import (
     agent_weights,
     build_algorithm,
@@ -32,12 +39,20 @@ class StepMetrics(NamedTuple):
     step: int
     metrics: dict[str, Any]
     seconds: float
+    groups: Sequence[Group]  # this process's experience of the step
 
 
 class PhaseTrainer:
     """Trains one phase to its end, from its newest checkpoint if there is one."""
 
-    def __init__(self, run: Run, name: str, phase: Phase, params: Params) -> None:
+    def __init__(
+        self,
+        run: Run,
+        name: str,
+        phase: Phase,
+        params: Params,
+        max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
+    ) -> None:
         """Build the algorithm and its state, and restore both from the newest checkpoint.
 
         Args:
@@ -45,6 +60,7 @@ class PhaseTrainer:
             name: of the phase in the experiment.
             phase: what to train.
             params: to start from where there is no checkpoint.
+            max_nonfinite_updates: skipped updates in a row, after which the phase stops.
         """
         self._run, self._name, self._phase = run, name, phase
         policies = {agent: model.policy for agent, model in run.models.items()}
@@ -56,6 +72,7 @@ class PhaseTrainer:
         self._first_step = self._checkpointer.latest_step or 0
         self._iterator_state: Any = None
         self._unreported: StepMetrics | None = None
+        self._nonfinite = NonfiniteUpdates(max_nonfinite_updates)
         self.seconds = 0.0  # of all steps, before and after resumptions
         if self._first_step:
             self._state, host = self._checkpointer.restore(self._state)
@@ -72,6 +89,7 @@ class PhaseTrainer:
 
         Raises:
             Interrupted: `stop` is set at one process of the run; the step was saved.
+            UserError: too many updates in a row were skipped, or weights are not finite.
         """
         if self._first_step < self._phase.steps:
             iterator = self._begin()
@@ -132,10 +150,10 @@ class PhaseTrainer:
         metrics |= iterator.metrics()
         metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compile_count() - compilations
-        self._unreported = StepMetrics(step, metrics, time.monotonic() - start)
+        self._unreported = StepMetrics(step, metrics, time.monotonic() - start, groups)
         self.seconds += self._unreported.seconds
         if stopping or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
-            self._save(step + 1, iterator)
+            self._save(step + 1, iterator, groups)
         if stopping:
             run.reporter.log(
                 f"stopped after step {step + 1} of {phase.steps} of {self._name}; "
@@ -148,22 +166,49 @@ class PhaseTrainer:
         for agent, params in agent_weights(self._phase, self._state.params).items():
             self._run.runtime.publish(params, version, agent)
 
-    def _save(self, step: int, iterator: ExperienceIterator) -> None:
+    def _save(self, step: int, iterator: ExperienceIterator, groups: Sequence[Group]) -> None:
         self._report()
-        host_state = {"feed": iterator.state(), "algorithm": self._algorithm.host_state()}
-        self._checkpointer.save(step, self._state, {**host_state, "seconds": self.seconds})
+        if not is_finite(self._state):
+            path = self._save_groups(step - 1, groups)
+            raise UserError(
+                f"the weights are not finite after step {step} of {self._name}, so no checkpoint "
+                f"of them is written; the experience of the last step is in {path}"
+            )
+        host_state = {
+            "feed": iterator.state(),
+            "algorithm": self._algorithm.host_state(),
+            "seconds": self.seconds,
+        }
+        good = not self._nonfinite.any_since_checkpoint
+        self._checkpointer.save(step, self._state, host_state, good)
+        self._nonfinite.any_since_checkpoint = False
 
     def _report(self) -> None:
-        """Fetch the last step's metrics from the device and write them, once."""
+        """Fetch the last step's metrics from the device and write them, once.
+
+        Raises:
+            UserError: with this step too many updates in a row were skipped; its experience is
+                saved.
+        """
         if self._unreported is None:
             return
-        step, metrics, seconds = self._unreported
-        self._unreported = None
+        step, metrics, seconds, groups = self._unreported
+        self._unreported, stopping = None, ""
         for key in [name for name, value in metrics.items() if isinstance(value, list)]:
             # "device" -> loss, "critic" -> critic/loss, "planner/device" -> planner/loss
             prefix = key.removesuffix("device") if key.endswith("device") else f"{key}/"
-            metrics |= mean_metrics(prefix, [fetch_metrics(m) for m in metrics.pop(key)])
+            updates = [fetch_metrics(m) for m in metrics.pop(key)]
+            metrics |= mean_metrics(prefix, updates)
+            if self._nonfinite.add(key, updates):
+                stopping = prefix + NONFINITE
         self._run.reporter.step(self._name, step, metrics, seconds)
+        if stopping:
+            path = self._save_groups(step, groups)
+            raise self._nonfinite.error(stopping, self._name, step, path)
+
+    def _save_groups(self, step: int, groups: Sequence[Group]) -> Path:
+        run = self._run
+        return save_groups(run.run_dir, self._name, step, groups, run.process_group.index)
 
 
 def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, float]:

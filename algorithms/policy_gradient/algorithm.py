@@ -277,10 +277,11 @@ def with_aux(state: TrainState, **changes: Any) -> TrainState:
 
 
 def _update_gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:
-    """The moving average including a new gradient norm, and the norm divided by the average before;
-    1 for the first.
+    """The moving average including a new gradient norm, if that is finite, and the norm divided by
+    the average before; 1 for the first.
     """
     is_first = average == 0
-    return jnp.where(is_first, norm, 0.9 * average + 0.1 * norm), jnp.where(
+    new_average = jnp.where(is_first, norm, 0.9 * average + 0.1 * norm)
+    return jnp.where(jnp.isfinite(norm), new_average, average), jnp.where(
         is_first, 1.0, norm / jnp.where(is_first, 1.0, average)
     )
