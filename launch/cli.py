@@ -1,5 +1,6 @@
 """What every command shares: absl flags, and one clear sentence instead of a traceback."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +61,10 @@ def parse(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS, doc: str
         remaining = flag_values(argv)
     except Exception as error:
         raise UserError(_error_sentence(error)) from error
+    for name in flag_values:
+        value = flag_values[name].value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"--{name}={value} is not finite: give a number")
     if len(remaining) > 1:
         raise UserError(
             f"{remaining[1]!r} is no flag: flags are written --name=value (--help lists them)"
@@ -78,10 +83,10 @@ def define_trust_flag() -> None:
 
 def trust_named(names: Sequence[str]) -> None:
     """Trust what --trust names. Raises UserError where a name is empty."""
-    from agentrl_jax.storage import config_json
+    from agentrl_jax.storage import trust
 
     for name in names:
-        config_json.trust(name)
+        trust.trust(name)
 
 
 def experiment_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> "Experiment":

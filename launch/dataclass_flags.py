@@ -4,6 +4,7 @@ field.
 
 import ast
 import dataclasses
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -62,6 +63,8 @@ def parse_literals(texts: Sequence[str]) -> dict[str, Any]:
             values[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             values[key] = value
+        if isinstance(values[key], float) and not math.isfinite(values[key]):
+            raise UserError(f"--option={text} is not finite: give a number")
     return values
 
 

@@ -59,6 +59,7 @@ def serve() -> None:
             "give --run_dir=runs/... to serve a run's policy, or --model=FOLDER for a "
             "Hugging Face model"
         )
+    serving.check_dtype(f.dtype)
     cli.trust_named(f.trust)
     key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:

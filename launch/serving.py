@@ -20,6 +20,7 @@ from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.models.layers import DTYPES
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import ChatRenderer, TextRenderer
@@ -55,6 +56,12 @@ def served_from_run(
     sizes = {name: size for name, size in (("positions", positions), ("rows", rows)) if size}
     engine = dataclasses.replace(experiment.engine, **sizes)
     return ServedPolicy(policy, params, _serving_agent(player, engine), engine, tokenizer)
+
+
+def check_dtype(name: str) -> None:
+    """Raises UserError where there is no such type of weights and activations."""
+    if name not in DTYPES:
+        raise UserError(f"--dtype must be one of {', '.join(DTYPES)}, not {name!r}")
 
 
 def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:

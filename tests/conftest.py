@@ -31,11 +31,11 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from agentrl_jax.storage import config_json  # noqa: E402
+from agentrl_jax.storage import trust  # noqa: E402
 
 # A shell's background job ignores Ctrl-C, and so would the processes that tests start and stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-config_json.trust("support")  # run folders of tests name its environments
+trust.trust("support")  # run folders of tests name its environments
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.external import external_names
 from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.storage.finite_numbers import check_finite
 from agentrl_jax.storage.folder_lock import LOCK_FILE
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
     VERSION_KEY,
     check_format_version,
 )
+from agentrl_jax.storage.trust import check_external_names, is_trusted_module
 
 CONFIG_FILE = "config.json"
-# Modules (optax, since a config may name an optimizer of it), programs and servers.
-_trusted = {"agentrl_jax", "optax"}
 
 
 def to_json(x: Any, location: str = "config") -> Any:
@@ -128,53 +127,9 @@ def from_json(data: Any) -> Any:
         ) from error
 
 
-def trust(name: str) -> None:
-    """Let the configs of run folders name a module (with all of its package), program or server.
-
-    Raises:
-        UserError: the name is empty.
-    """
-    if not name.strip():
-        raise UserError("--trust needs the name of a module, a program or a server")
-    _trusted.add(name)
-
-
-def _is_trusted_module(module: str) -> bool:
-    top = module.split(".")[0]
-    return any(top == name.split(".")[0] for name in _trusted)
-
-
-def _is_trusted_program(command: str) -> bool:
-    """Whether a command was passed to `trust`, or runs a module of this package."""
-    python, flag, module, *_ = (*command.split(), "", "", "")
-    return command in _trusted or (
-        (python, flag) == ("{python}", "-m") and module.split(".")[0] == "agentrl_jax"
-    )
-
-
-def check_external_names(config: Any) -> None:
-    """Check that a config from a run folder names nothing outside this package that is not trusted.
-
-    Raises:
-        UserError: it names a module, a program or a server that was not passed to `trust`.
-    """
-    checks = {
-        "module": ("imports", _is_trusted_module),
-        "program": ("runs", _is_trusted_program),
-        "server": ("connects to", _trusted.__contains__),
-    }
-    for kind, name, location in external_names(config):
-        verb, is_trusted = checks[kind]
-        if not is_trusted(name):
-            raise UserError(
-                f"the run's {location} {verb} {name}, which is not part of this package: "
-                f"if you trust it, pass --trust={shlex.quote(name)}"
-            )
-
-
 def _import_name(name: str) -> Any:
     module, _, attribute = name.partition(":")
-    if not _is_trusted_module(module):
+    if not is_trusted_module(module):
         raise UserError(
             f"the run's config names {name}, which is not part of this package: "
             f"if {module} is yours, pass --trust={module}"
@@ -192,7 +147,7 @@ def _import_name(name: str) -> Any:
             "folder of the module on PYTHONPATH?"
         ) from error
     # "agentrl_jax.workers.server:os.system"
-    if not _is_trusted_module(str(getattr(value, "__module__", ""))):
+    if not is_trusted_module(str(getattr(value, "__module__", ""))):
         raise UserError(
             f"the run's config names {name}, which this package only imports: "
             f"its {CONFIG_FILE} is damaged"
@@ -293,6 +248,7 @@ def load_config(run_dir: Path) -> Any:
     if not dataclasses.is_dataclass(config):
         raise UserError(f"{path} is damaged (it holds no config): the run cannot be read")
     check_external_names(config)
+    check_finite(config)
     return config
 
 

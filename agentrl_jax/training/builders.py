@@ -37,6 +37,7 @@ from agentrl_jax.workers.ray_pool import RayPool
 from agentrl_jax.workers.thread_pool import ThreadPool
 
 MIN_MEMORY_MB = 256
+MAX_WORKERS = 10_000
 
 
 def make_workers(environment: EnvironmentConfig) -> WorkerPool:
@@ -66,6 +67,8 @@ def _check_worker_fields(environment: EnvironmentConfig) -> None:
     in_processes = e.workers and not e.threads
     if e.workers < 0 or e.reply_mb < 1 or e.retries < 0:
         raise UserError(f"{prefix}.workers and retries must be at least 0, and reply_mb at least 1")
+    if e.workers > MAX_WORKERS:
+        raise UserError(f"{prefix}.workers must be at most {MAX_WORKERS:,}, not {e.workers:,}")
     if e.memory_mb and e.memory_mb < MIN_MEMORY_MB:
         raise UserError(
             f"{prefix}.memory_mb must be 0 (unlimited) or at least {MIN_MEMORY_MB}, "

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.finite_numbers import check_finite
 from agentrl_jax.training.algorithm import OtherModelConfig, PerAgent
+from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.mixture import check_label
 from agentrl_jax.training.run_environments import RunEnvironments, evaluation_sources
+from agentrl_jax.training.sources import MixedSource, Rollouts
 
 
 def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
@@ -17,6 +20,8 @@ def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
         experiment: what is to run.
         environments: all that it names.
     """
+    check_finite(experiment)
+    check_numbers(experiment)
     check_agents(experiment)
     check_phases(experiment)
     if not experiment.environment.name:
@@ -33,6 +38,26 @@ def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
     policy = experiment.policy.build(1)
     if not experiment.mesh.memory_gb:
         make_learner_mesh(experiment, policy)
+
+
+def check_numbers(experiment: Experiment) -> None:
+    """Raises UserError for a seed or a number of episodes or groups that cannot be used."""
+    evaluation, demonstrations = experiment.evaluation, experiment.demonstrations
+    # JAX's keys use 32 bits of a seed, so a larger one would stand for another's random numbers.
+    for field, seed, end in (
+        ("seed", experiment.seed, 2**32),
+        ("evaluation.seed", evaluation.seed, 2**63),
+    ):
+        if not 0 <= seed < end:
+            raise UserError(f"config.{field} must be from 0 to {end - 1:,}, not {seed:,}")
+    for field, number in (
+        ("evaluation.episodes", evaluation.episodes),
+        ("record_groups", experiment.record_groups),
+    ):
+        if number < 0:
+            raise UserError(f"config.{field} must be at least 0, not {number:,}")
+    if demonstrations is not None and not demonstrations.path and demonstrations.episodes < 1:
+        raise UserError("config.demonstrations.episodes must be at least 1")
 
 
 def check_agents(experiment: Experiment) -> None:
@@ -74,6 +99,7 @@ def check_phases(experiment: Experiment) -> None:
                     "phase or a name in evaluation.players: it names a row of the table and a file"
                 )
         _check_steps(name, phase)
+        _check_source(name, phase)
         _check_trained_agents(experiment, name, phase)
         _check_start(experiment, name, phase, earlier)
         earlier.append(name)
@@ -139,6 +165,14 @@ def _check_steps(name: str, phase: Phase) -> None:
             f"config.phases.{name}: weights are published every {phase.publish_every} steps: "
             "checkpoint_every must be a multiple of that"
         )
+
+
+def _check_source(name: str, phase: Phase) -> None:
+    source = phase.source
+    if isinstance(source, MixedSource | AsyncRollouts):
+        source = source.rollouts
+    if isinstance(source, Rollouts):
+        source.check(f"config.phases.{name}.source")
 
 
 def _check_players(experiment: Experiment, environments: RunEnvironments) -> None:

@@ -153,8 +153,6 @@ class Run:
             return Path(config.path)
         path = self.run_dir / "demonstrations.array_record"
         if not path.exists():
-            if config.episodes < 1:
-                raise UserError("config.demonstrations.episodes must be at least 1")
             self.reporter.log(
                 f"writing {config.episodes:,} demonstrations of the policy {config.player!r}"
             )

@@ -76,19 +76,23 @@ class Rollouts:
     max_rounds: int = 1
     on_policy: bool = field(default=True, init=False)
 
-    def open(self, run: RunContext) -> ExperienceIterator:
+    def check(self, location: str) -> None:
+        """Raises UserError for fields that cannot be used; `location` is where it stands."""
         if min(self.tasks, self.max_rounds) < 1 or (
             self.group_filter is None and self.max_rounds > 1
         ):
             raise UserError(
-                "rollouts need tasks and max_rounds >= 1, and max_rounds > 1 only with a "
-                "group_filter"
+                f"{location}: rollouts need tasks and max_rounds >= 1, and max_rounds > 1 only "
+                "with a group_filter"
             )
         if not isinstance(self.strategy, Strategy):
             raise UserError(
                 f"{self.strategy!r} is no rollout strategy: it has no "
                 "`async def collect(task, runtime, key) -> Group`"
             )
+
+    def open(self, run: RunContext) -> ExperienceIterator:
+        self.check(f"config.phases.{run.phase}.source")
         iterator = RolloutIterator(self, run.runtime, run.experiment)
         for piece in find_pieces(iterator.strategy):
             piece.attach(run)
