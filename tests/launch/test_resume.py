@@ -4,28 +4,17 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.commands import SMALL
+from support.commands import SMALL, run
+from support.forked import ForkedProcess, start_forked
+from support.processes import ROOT, process_environment
 
 
-def command(run_dir: Path, *more: str) -> list[str]:
-    flags = ["--config=configs/wordle_grpo.py:smoke", f"--run_dir={run_dir}", *SMALL, *more]
-    return [sys.executable, "-m", "agentrl_jax.launch.train", *flags]
-
-
-def run(run_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(run_dir, *more), capture_output=True, text=True, timeout=300, env=environment()
-    )
-
-
-def environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+def flags(run_dir: Path) -> list[str]:
+    return ["--config=configs/wordle_grpo.py:smoke", f"--run_dir={run_dir}", *SMALL]
 
 
 def metrics(run_dir: Path) -> list[dict]:
@@ -41,15 +30,10 @@ def lines_of(run_dir: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def start_until(run_dir: Path, lines: int) -> subprocess.Popen[str]:
+def start_until(run_dir: Path, lines: int) -> ForkedProcess:
     """A running process that has written at least that many lines of metrics."""
-    process = subprocess.Popen(
-        command(run_dir),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    command = ["-m", "agentrl_jax.launch.train", *flags(run_dir)]
+    process = start_forked(command, process_environment(1), ROOT)
     deadline = time.monotonic() + 240
     while lines_of(run_dir) < lines and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -60,7 +44,7 @@ def start_until(run_dir: Path, lines: int) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("unbroken") / "run"
-    result = run(run_dir)
+    result = run("train", *flags(run_dir))
     assert result.returncode == 0, result.stderr
     return run_dir
 
@@ -86,7 +70,7 @@ def test_a_run_killed_at_random_steps_and_resumed_equals_one_that_was_never_stop
         process = start_until(run_dir, lines)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    result = run(run_dir)
+    result = run("train", *flags(run_dir))
     assert result.returncode == 0, (points, result.stderr)
     assert_equal_runs(unbroken, run_dir)
 
@@ -102,7 +86,7 @@ def test_ctrl_c_saves_and_exits_cleanly_and_the_same_command_resumes(
     assert process.returncode == 130, errors
     assert "the same command goes on from here" in out and "Traceback" not in errors
     before = lines_of(run_dir)
-    result = run(run_dir)
+    result = run("train", *flags(run_dir))
     assert result.returncode == 0, result.stderr
     assert lines_of(run_dir) == 86 > before
     assert_equal_runs(unbroken, run_dir)
@@ -111,7 +95,7 @@ def test_ctrl_c_saves_and_exits_cleanly_and_the_same_command_resumes(
 @pytest.mark.slow
 def test_a_finished_run_prints_its_table_and_changes_nothing(unbroken: Path) -> None:
     before = metrics(unbroken)
-    result = run(unbroken)
+    result = run("train", *flags(unbroken))
     assert result.returncode == 0 and "GRPO" in result.stdout and "mean return" in result.stdout
     assert metrics(unbroken) == before
 

@@ -1,8 +1,9 @@
 """Runs the programs of launch/ as a user would."""
 
-import os
 import subprocess
-import sys
+
+from support.forked import run_forked
+from support.processes import ROOT, process_environment
 
 # Flags that make the quickstart's smoke variant even smaller.
 SMALL = [
@@ -28,11 +29,8 @@ SMALL = [
 
 
 def run(command: str, *flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    return subprocess.run(
-        [sys.executable, "-m", f"agentrl_jax.launch.{command}", *flags],
-        input=stdin, capture_output=True, text=True, timeout=300, env=environment, encoding="utf-8",
-    )  # fmt: skip
+    module = f"agentrl_jax.launch.{command}"
+    return run_forked(["-m", module, *flags], process_environment(1), ROOT, stdin)
 
 
 def assert_one_clear_sentence(result: subprocess.CompletedProcess[str], *words: str) -> None:

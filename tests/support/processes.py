@@ -3,11 +3,11 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from support.forked import ForkedProcess, start_forked
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = Path(__file__).parent
@@ -39,7 +39,7 @@ def start_processes(
     command: Sequence[object],
     devices: int = 1,
     process_flags: Sequence[Sequence[object]] = (),
-) -> list[subprocess.Popen[str]]:
+) -> list[ForkedProcess]:
     """`python command...` in that many processes of one group, with flags for each process."""
     port = free_port()
     flags = [
@@ -50,20 +50,13 @@ def start_processes(
     ]
     flags = [[*each, *map(str, more)] for each, more in zip(flags, process_flags or [[]] * count)]
     return [
-        subprocess.Popen(
-            [sys.executable, *map(str, command), *flags[p]],
-            cwd=ROOT,
-            env=process_environment(devices),
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        start_forked([*map(str, command), *flags[p]], process_environment(devices), ROOT)
         for p in range(count)
     ]
 
 
 def wait_for_processes(
-    processes: Sequence[subprocess.Popen[str]], timeout: float = 600
+    processes: Sequence[ForkedProcess], timeout: float = 600
 ) -> list[tuple[int, str, str]]:
     """Exit status, output and errors of each process."""
     try:
@@ -75,7 +68,7 @@ def wait_for_processes(
             process.kill()
 
 
-def assert_success(processes: Sequence[subprocess.Popen[str]]) -> None:
+def assert_success(processes: Sequence[ForkedProcess]) -> None:
     for status, output, errors in wait_for_processes(processes):
         assert status == 0, f"{output}\n{errors}"
 
@@ -85,7 +78,7 @@ def start_training(
     run_dir: Path,
     config: str = "letters_config.py",
     process_flags: Sequence[Sequence[str]] = (),
-) -> list[subprocess.Popen[str]]:
+) -> list[ForkedProcess]:
     """The train command in that many processes, with a config of this folder."""
     command = ["-m", "agentrl_jax.launch.train", f"--config={SUPPORT / config}"]
     return start_processes(count, [*command, f"--run_dir={run_dir}"], process_flags=process_flags)

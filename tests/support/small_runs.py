@@ -29,7 +29,9 @@ from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.storage.rollout_index import RolloutIndex
+from agentrl_jax.training.agent_models import saved_models
 from agentrl_jax.training.async_rollouts import AsyncRolloutIterator, AsyncRollouts
+from agentrl_jax.training.builders import load_tokenizer
 from agentrl_jax.training.config import (
     AgentConfig,
     DemonstrationConfig,
@@ -41,6 +43,7 @@ from agentrl_jax.training.config import (
     RunContext,
     Source,
 )
+from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.training.sources import RolloutIterator, Rollouts
 from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling
 from agentrl_jax.workers.latency import EnvLatency, WithLatency
@@ -141,6 +144,14 @@ def partial_context(**fields: Any) -> RunContext:
     context = object.__new__(RunContext)
     vars(context).update({"phase": "rl", **fields})
     return context
+
+
+def agent_weights(experiment: Experiment, run_dir: Path, phase: str, agent: str) -> Any:
+    """An agent's weights after a phase of a run, read without building its engines."""
+    with make_environments(experiment) as environments:
+        tokenizer = load_tokenizer(run_dir / "tokenizer")
+        models = saved_models(experiment, run_dir, tokenizer, environments.context, phase)
+    return models[agent].params
 
 
 def logged_metrics(run_dir: Path) -> list[dict[str, Any]]:
