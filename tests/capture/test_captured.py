@@ -299,12 +299,14 @@ def test_an_unchanged_program_is_trained(tmp_path: Path):
     """
     pytest.importorskip("openai", reason="openai is not installed: pip install 'agentrl_jax[dev]'")
     from agentrl_jax.configs.capture_arithmetic import get_config
+    from agentrl_jax.distributed.sharding import MeshConfig
     from agentrl_jax.training import loop
     from agentrl_jax.training.sources import Rollouts
 
     (tmp_path / "agent.py").write_text(LEARNER)
     experiment = get_config("single")
     experiment.environment.options["largest"] = 4
+    experiment.mesh = MeshConfig(devices_per_process=1)
     assert experiment.demonstrations is not None
     experiment.phases["sft"].steps, experiment.demonstrations.episodes = 100, 1500
     experiment.evaluation.episodes = 64

@@ -99,11 +99,11 @@ def test_a_mesh_with_explicit_axes_is_accepted(params: Any, one_device_result: t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", MESHES.values(), ids=MESHES)
-def test_every_mesh_gives_the_result_of_one_device_with_a_transformer(sizes: dict[str, int]):
+def test_a_mesh_gives_the_result_of_one_device_with_a_transformer():
     params = DECODER.init(jax.random.key(0))
     (expected, expected_metrics), (state, metrics) = (
-        train(learner_on(**mesh, policy=DECODER), params) for mesh in ({}, sizes)
+        train(learner_on(**mesh, policy=DECODER), params)
+        for mesh in ({}, MESHES["fsdp 2, tensor 2, data 2"])
     )
     assert_close(state.params, expected.params)
     assert_close(metrics, expected_metrics)

@@ -46,7 +46,6 @@ slow = pytest.mark.slow
     ("config", "sizes"),
     [
         (GEMMA, CUBE),
-        pytest.param(QWEN, CUBE, marks=slow),
         pytest.param(
             QWEN, {"fsdp": 2, "tensor": 4}, marks=slow
         ),  # more tensor shards than key heads

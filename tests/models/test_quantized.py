@@ -203,8 +203,7 @@ def test_axes_that_no_block_divides_stay_dense():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", ["dense", pytest.param("sparse", marks=pytest.mark.slow)])
-@FORMATS_SLOW
+@pytest.mark.parametrize(("quantize", "base"), [(int8, "dense"), (nf4, "sparse")])
 def test_adapters_over_a_quantized_base_are_those_over_its_dense_weights(quantize, base: str):
     policy, params = quantized_policy(quantize, base)
     want = {"base": dense(params["base"]), "adapters": params["adapters"]}
@@ -377,9 +376,8 @@ def test_an_update_changes_adapters_alone():
 @pytest.mark.parametrize(
     ("quantize", "base", "sizes"),
     [
-        (nf4, "dense", {"fsdp": 2, "tensor": 2}),
-        pytest.param(int8, "dense", {"fsdp": 2, "tensor": 2}, marks=pytest.mark.slow),
-        pytest.param(nf4, "sparse", {"fsdp": 2, "expert": 2, "tensor": 2}, marks=pytest.mark.slow),
+        (int8, "dense", {"fsdp": 2, "tensor": 2}),
+        (nf4, "sparse", {"fsdp": 2, "expert": 2, "tensor": 2}),
     ],
 )
 def test_a_split_base_gives_what_one_device_gives(quantize, base: str, sizes: dict[str, int]):
@@ -393,13 +391,17 @@ def test_a_split_base_gives_what_one_device_gives(quantize, base: str, sizes: di
         jax.device_get(got.params),
         jax.device_get(want.params),
     )
-    if base == "dense":
-        gate = got.params["base"]["layers"]["mlp"]["gate"]
-        parts = [x.addressable_shards[0].data.shape for x in (gate.codes, gate.scales)]
-        assert parts == [
-            (2, 8, 6 if quantize is nf4 else 12),
-            (2, 8, 1),
-        ]  # [layers, embed / fsdp, hidden / tensor]; the single block's scales are not split
+
+
+@pytest.mark.slow
+@FORMATS
+def test_codes_are_split_as_weights_and_the_scales_of_a_single_block_are_not(quantize):
+    learner = learner_on(device_mesh(fsdp=2, tensor=2), quantize)
+    state = learner.init(jax.random.key(0), quantized_policy(quantize)[1])
+    gate = state.params["base"]["layers"]["mlp"]["gate"]
+    parts = [x.addressable_shards[0].data.shape for x in (gate.codes, gate.scales)]
+    # [layers, embed / fsdp, hidden / tensor]
+    assert parts == [(2, 8, 6 if quantize is nf4 else 12), (2, 8, 1)]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 episodes of varied length.
 """
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -148,7 +149,7 @@ def partial_context(**fields: Any) -> RunContext:
 
 def agent_weights(experiment: Experiment, run_dir: Path, phase: str, agent: str) -> Any:
     """An agent's weights after a phase of a run, read without building its engines."""
-    with make_environments(experiment) as environments:
+    with contextlib.closing(make_environments(experiment)) as environments:
         tokenizer = load_tokenizer(run_dir / "tokenizer")
         models = saved_models(experiment, run_dir, tokenizer, environments.context, phase)
     return models[agent].params

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import jax
 import numpy as np
 import pytest
 from support.interruptions import interrupted_at
-from support.small_runs import logged_metrics, rollout_source, small_experiment
+from support.small_runs import agent_weights, logged_metrics, rollout_source, small_experiment
 
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.strategies.self_play import OtherAgent, SelfPlay
+from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.launch.players import Checkpoint, play_episodes
@@ -24,7 +26,6 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.tokenizers import ByteTokenizer
 from agentrl_jax.training import loop
-from agentrl_jax.training.agent_models import saved_models
 from agentrl_jax.training.algorithm import AlgorithmConfig, PerAgent
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.builders import load_policy
@@ -74,13 +75,6 @@ def match_phase(strategy: SelfPlay, algorithm: AlgorithmConfig | PerAgent, **fie
 OTHER = SelfPlay(4, opponents=OtherAgent("rival"))
 
 
-def weights(experiment: Experiment, run_dir: Path, phase: str, agent: str) -> Any:
-    """An agent's weights after a phase."""
-    with Run(experiment, run_dir, quiet=True) as run:
-        models = saved_models(experiment, run_dir, run.tokenizer, run.environments.context, phase)
-    return models[agent].params
-
-
 def equal(a: Any, b: Any) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
 
@@ -99,8 +93,8 @@ def test_two_roles_of_one_set_of_weights_are_self_play(tmp_path: Path):
     for name, experiment in (("both", both), ("shared", shared)):
         loop.train(experiment, tmp_path / name, quiet=True)
     assert equal(
-        weights(both, tmp_path / "both", "match", "policy"),
-        weights(shared, tmp_path / "shared", "match", "policy"),
+        agent_weights(both, tmp_path / "both", "match", "policy"),
+        agent_weights(shared, tmp_path / "shared", "match", "policy"),
     )
     lines = [logged_metrics(tmp_path / name) for name in ("both", "shared")]
     assert lines[0] == list(map(without_agents, lines[1]))
@@ -114,42 +108,62 @@ def two_agents(steps: int = 3, learning_rates: tuple[float, float] = (1e-2, 1e-2
     )
 
 
+@pytest.fixture(scope="module")
+def joint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that trains two agents for three steps."""
+    run_dir = tmp_path_factory.mktemp("joint")
+    loop.train(two_agents(), run_dir, quiet=True)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def after_one_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the same run, interrupted in the second step."""
+    run_dir = tmp_path_factory.mktemp("after_one_step")
+    with interrupted_at("match", 1):
+        loop.train(two_agents(), run_dir, quiet=True)
+    return run_dir
+
+
 @pytest.mark.slow
-def test_a_phase_trains_two_agents_each_with_its_own_weights_and_optimizer(tmp_path: Path):
-    experiment = two_agents()
-    table = loop.train(experiment, tmp_path / "run", quiet=True)
-    assert [row.name for row in table] == ["match (policy)", "match (rival)"]
+def test_a_phase_trains_two_agents_each_with_its_own_weights_and_optimizer(joint: Path):
+    rows = json.loads((joint / "summary.json").read_text())["table"]
+    assert [row["name"] for row in rows] == ["match (policy)", "match (rival)"]
     policy, rival = (
-        weights(experiment, tmp_path / "run", "match", name) for name in ("policy", "rival")
+        agent_weights(two_agents(), joint, "match", name) for name in ("policy", "rival")
     )
     assert not equal(policy, rival)
-    _, _, _, loaded = load_policy(tmp_path / "run", agent="rival")
-    assert equal(loaded, rival) and equal(load_policy(tmp_path / "run")[3], policy)
-    # What one agent learns in the first step does not depend on the other's optimizer.
-    for name, rates in (("fast", (1e-2, 1e-2)), ("slow", (1e-2, 1e-30))):
-        loop.train(two_agents(1, rates), tmp_path / name, quiet=True)
-    first = two_agents(1)
-    assert equal(
-        weights(first, tmp_path / "fast", "match", "policy"),
-        weights(two_agents(1, (1e-2, 1e-30)), tmp_path / "slow", "match", "policy"),
-    )
-    lines = logged_metrics(tmp_path / "run")
+    _, _, _, loaded = load_policy(joint, agent="rival")
+    assert equal(loaded, rival) and equal(load_policy(joint)[3], policy)
+    lines = logged_metrics(joint)
     assert {"policy/loss", "rival/loss", "rival/return", "tokens"} <= set(lines[0])
     assert lines[0]["tokens"] == lines[0]["policy/tokens"] + lines[0]["rival/tokens"] > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 2])
-def test_a_phase_of_two_agents_is_resumed_exactly(step: int, tmp_path: Path):
-    loop.train(two_agents(), tmp_path / "unbroken", quiet=True)
-    with interrupted_at("match", step):
-        loop.train(two_agents(), tmp_path / "stopped", quiet=True)
-    loop.train(two_agents(), tmp_path / "stopped", quiet=True)
-    assert logged_metrics(tmp_path / "unbroken") == logged_metrics(tmp_path / "stopped")
+def test_what_an_agent_learns_in_a_step_does_not_depend_on_the_others_optimizer(
+    after_one_step: Path, tmp_path: Path
+):
+    slow = two_agents(1, (1e-2, 1e-30))
+    loop.train(slow, tmp_path, quiet=True)
     for name in ("policy", "rival"):
         assert equal(
-            weights(two_agents(), tmp_path / "unbroken", "match", name),
-            weights(two_agents(), tmp_path / "stopped", "match", name),
+            agent_weights(two_agents(), after_one_step, "match", name),
+            agent_weights(slow, tmp_path, "match", name),
+        ) == (name == "policy")
+
+
+@pytest.mark.slow
+def test_a_phase_of_two_agents_is_resumed_exactly(
+    joint: Path, after_one_step: Path, tmp_path: Path
+):
+    stopped = shutil.copytree(after_one_step, tmp_path / "stopped")
+    loop.train(two_agents(), stopped, quiet=True)
+    assert logged_metrics(joint) == logged_metrics(stopped)
+    for name in ("policy", "rival"):
+        assert equal(
+            agent_weights(two_agents(), joint, "match", name),
+            agent_weights(two_agents(), stopped, "match", name),
         )
 
 
@@ -173,7 +187,7 @@ def test_a_phase_trains_one_agent_and_the_others_play_with_their_newest_weights(
     loop.train(experiment, tmp_path, quiet=True)
 
     def after(phase: str, agent: str) -> Any:
-        return weights(experiment, tmp_path, phase, agent)
+        return agent_weights(experiment, tmp_path, phase, agent)
 
     assert equal(after("policy_1", "rival"), after("sft", "rival"))
     assert equal(after("rival_1", "policy"), after("policy_1", "policy"))
@@ -213,7 +227,7 @@ def test_two_agents_with_separate_weights_both_get_better(tmp_path: Path):
     experiment.policy = DecoderConfig(
         layers=2, width=32, hidden=64, heads=2, kv_heads=1, head_size=16
     )
-    experiment.engine.rows = 128
+    experiment.engine.rows, experiment.mesh = 128, MeshConfig(devices_per_process=1)
     rows = {row.name: row.mean_return for row in loop.train(experiment, tmp_path, quiet=True)}
     assert (
         rows["match (policy)"] > rows["SFT"] + 0.15 and rows["match (rival)"] > rows["SFT"] + 0.15

@@ -7,6 +7,7 @@ import pytest
 
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
+from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
@@ -55,6 +56,7 @@ def letters(sft_steps: int, rl_steps: int, layers: int = 1) -> Experiment:
         engine=EngineConfig(
             rows=64, positions=32, prefill_chunk=4, min_decode_steps=3, batching_delay=0.1
         ),
+        mesh=MeshConfig(devices_per_process=1),
     )
 
 

@@ -6,19 +6,17 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from support.small_runs import logged_metrics, rollout_source, small_experiment
+from support.small_runs import agent_weights, logged_metrics, rollout_source, small_experiment
 
 from agentrl_jax.algorithms.methods.lmrl_gym import online_filtered_cloning
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.rejection_sampling import RejectionSampling
-from agentrl_jax.training.run import Run
 from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.trajectories import Trajectory
 
@@ -65,10 +63,8 @@ def test_an_iteration_starts_from_the_base_and_clones_what_the_last_one_won(tmp_
     for name in ("evolve_1", "evolve_2"):
         experiment.phases[name].algorithm = still
     loop.train(experiment, tmp_path / "still", quiet=True)
-    with Run(experiment, tmp_path / "still", quiet=True) as run:
-        shapes = jax.eval_shape(run.policy.init, jax.random.key(0))
     base, last = (
-        load_params(tmp_path / "still" / "checkpoints" / name, shapes)
+        agent_weights(experiment, tmp_path / "still", name, "policy")
         for name in ("base", "evolve_2")
     )
     jax.tree.map(np.testing.assert_array_equal, base, last)

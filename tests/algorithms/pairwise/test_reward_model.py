@@ -105,10 +105,12 @@ def test_the_first_loss_matches_a_loop_over_pairs_and_training_learns_to_rank(lo
             assert fetch_metrics(metrics["device"][0])["loss"] == pytest.approx(want, abs=1e-5)
         for step in range(150):
             state, _ = model.step(state, ranked(8, step), runtime)
+        held_out = ranked(40, 1000)
+        scores = np.reshape(scores_of(model, state, trajectories_with_turns(held_out)), (40, 3))
         right = [
-            best_of_n_index(scores_of(model, state, group.trajectories))
+            best_of_n_index(row.tolist())
             == int(np.argmax([t.total_reward for t in group.trajectories]))
-            for group in ranked(40, 1000)
+            for row, group in zip(scores, held_out, strict=True)
         ]
         assert np.mean(right) > 0.6  # of three answers, so chance is a third
         state, metrics = model.step(state, [Group("alone", groups[0].trajectories[:1])], runtime)
