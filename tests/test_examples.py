@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.forked import run_forked
 from support.processes import ROOT, process_environment
 
 PROGRAMS = {
-    "own_environment": ["3"],
-    "own_loss": ["3"],
-    "two_agents": ["3"],
-    "asynchronous": ["4"],
+    "own_environment": ["2"],
+    "own_loss": ["2"],
+    "two_agents": ["2"],
+    "asynchronous": ["3"],
     "pretrained_lora": [],
 }
 
@@ -42,9 +43,8 @@ def test_minimal_grpo_learns():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_and_prints_its_table(name: str, tmp_path: Path):
-    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *PROGRAMS[name]]
-    environment = {**process_environment(1), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    command = [str(ROOT / "examples" / f"{name}.py"), *PROGRAMS[name]]
+    done = run_forked(command, process_environment(1), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     (summary,) = tmp_path.glob("runs/*/summary.json")
     names = [row["name"] for row in json.loads(summary.read_text())["table"]]

@@ -16,6 +16,7 @@ from support.fixtures import make_call
 
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.context import FullHistory
+from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.environment import Environment
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.keys import seed_of
@@ -124,6 +125,7 @@ def small_experiment(
         "engine": EngineConfig(
             rows=16, positions=32, prefill_chunk=4, min_decode_steps=3, batching_delay=0.01
         ),
+        "mesh": MeshConfig(devices_per_process=1),
         "record_groups": 100,
     }
     return Experiment(
