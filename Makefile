@@ -8,12 +8,14 @@ SEED ?= 0
 LOCK ?= requirements-lock.txt
 PIP := -m pip install --quiet --disable-pip-version-check
 LOCKED = $(if $(LOCK),$$($(BIN)/python -c 'import sys; print("-c $(LOCK)" * (sys.version_info[:2] == (3, 11)))'))
+# Two processes, each with whole files: fixtures of a file are built once, and tests/conftest.py orders the files.
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 # What test-newest runs, and the first Python of 3.12 or later that it finds; NEWEST_TESTS= runs all fast tests.
 NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layout.py)
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: quickstart test test-all test-limits test-newest test-extras test-textworld lint check format docs lock clean
+.PHONY: quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -30,10 +32,10 @@ quickstart: $(BIN)/.package
 	$(BIN)/agentrl-train --config=configs/wordle_grpo.py$(if $(VARIANT),:$(VARIANT)) --config.seed=$(SEED) $(ARGS)
 
 test: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -n 2 -m "not slow" --durations=5 $(TESTS)
+	$(PYTEST) -m "not slow" --durations=5 $(TESTS)
 
 test-all: $(BIN)/.dev
-	$(BIN)/python -m pytest -q -n 2 -rs --durations=15
+	$(PYTEST) -rs --durations=15
 
 # Every method with each limit, and every config with 20 tokens an episode: about 20 minutes.
 test-limits: $(BIN)/.dev
@@ -44,12 +46,16 @@ test-newest:
 	@if [ -z "$(NEWEST)" ]; then echo "test-newest is skipped: no Python 3.12 or later is installed"; \
 	else $(MAKE) VENV=$(VENV)-newest PYTHON="$(NEWEST)" TESTS="$(NEWEST_TESTS)" test; fi
 
+# Its environment alone, which .ci/run makes while other tests run.
+newest-env:
+	@if [ -n "$(NEWEST)" ]; then $(MAKE) VENV=$(VENV)-newest PYTHON="$(NEWEST)" $(VENV)-newest/bin/.dev; fi
+
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[parity,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
-	REQUIRE_LIBTPU=1 $(BIN)/python -m pytest -q -n 2 -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
+	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
+	$(PYTEST) -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, whose installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev

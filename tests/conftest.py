@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # Tests compile much and compute little: unoptimized CPU code takes a third less time in all, and
 # without XLA's MLIR emitters of fusions another third.
 os.environ["XLA_FLAGS"] = (
@@ -40,6 +40,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 trust.trust("support")  # run folders of tests name its environments
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# They start first, so that at the end no process has a long file left and the other ones none.
+LONGEST = (
+    "distributed/test_multi_process_runs.py",
+    "training/test_agents.py",
+    "models/test_quantized.py",
+    "test_examples.py",
+    "distributed/test_multi_process_updates.py",
+    "distributed/test_hierarchical_runs.py",
+    "algorithms/methods/test_methods_under_limits.py",
+    "launch/benchmarks/test_bench.py",
+    "configs/test_configs_under_limits.py",
+    "launch/test_resume.py",
+    "capture/test_captured.py",
+    "learner/test_learner.py",
+    "learner/test_optimizer_shardings.py",
+    "models/hf/test_configs.py",
+    "training/test_rejection_sampling.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")
