@@ -281,7 +281,12 @@ def same_prompts(groups: Sequence[Group]) -> list[Group]:
 
 
 @pytest.mark.slow
-def test_shared_prompts_change_nothing(runtime: Runtime):
+@pytest.mark.parametrize(
+    ("beta", "shapes"), [(0.0, ((8, 4, 2),)), (0.3, ((8, 4, 2), (3, 2, 1), (20, 3, 32)))]
+)
+def test_shared_prompts_change_nothing(
+    runtime: Runtime, beta: float, shapes: tuple[tuple[int, int, int], ...]
+):
     policy = tiny_policy()
     params = policy.init(jax.random.key(0))
     groups = with_sampler_logp(
@@ -290,14 +295,14 @@ def test_shared_prompts_change_nothing(runtime: Runtime):
 
     def trained(**fields: Any) -> tuple[Any, list]:
         return steps(
-            build(grpo(optimizer=ADAM, regularizers=penalty(0.3), **fields), policy),
+            build(grpo(optimizer=ADAM, regularizers=penalty(beta), **fields), policy),
             runtime,
             [groups, groups],
             params,
         )
 
     want, plain = trained(bin_length=32, microbatch=2)
-    for prompt, rows, microbatch in ((8, 4, 2), (3, 2, 1), (20, 3, 32)):
+    for prompt, rows, microbatch in shapes:
         got, shared = trained(
             bin_length=24, prompt_sharing=PromptSharing(prompt, rows), microbatch=microbatch
         )
