@@ -16,6 +16,7 @@ from agentrl_jax.reporting.dependencies import require_package
 from agentrl_jax.reporting.progress_line import ProgressLine
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage import jsonl, trajectory_log
+from agentrl_jax.storage.line_counter import LineCounter
 from agentrl_jax.trajectories import Group
 
 LOG_PATTERNS = ("metrics.jsonl", "trajectories*.jsonl")  # process 3 writes trajectories.3.jsonl
@@ -40,6 +41,7 @@ class Reporter:
         self._console = Console(quiet=quiet, highlight=False, width=None if self._terminal else 100)
         self._tensorboard: Any = None
         self._progress_line: ProgressLine | None = None
+        self._line_counters = _line_counters(run_dir, "metrics.jsonl", "trajectories.jsonl")
         with self._report_write_errors():
             run_dir.mkdir(parents=True, exist_ok=True)
             for path in self._log_paths():
@@ -60,8 +62,14 @@ class Reporter:
         with self._report_write_errors():
             for path in self._log_paths():
                 jsonl.filter_lines(path, is_before)
+            self._line_counters = _line_counters(self._run_dir, *self._line_counters)
             self._metrics_file = open(self._run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
         self._total_steps = self._count_steps()
+
+    def sync(self) -> dict[str, int]:
+        """Bring metrics and trajectories to the disk; returns how many lines each file has."""
+        with self._report_write_errors():
+            return {name: counter.sync() for name, counter in self._line_counters.items()}
 
     def _count_steps(self) -> int:
         return sum(1 for _ in jsonl.read_lines(self._run_dir / "metrics.jsonl"))
@@ -184,12 +192,16 @@ class SilentReporter:
 
     def __init__(self, run_dir: Path, quiet: bool, process: int) -> None:
         self._path, self._process = run_dir / f"trajectories.{process}.jsonl", process
+        self._line_counters = _line_counters(run_dir, self._path.name)
         self._console = Console(quiet=quiet, highlight=False, stderr=True)
 
     def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
         trajectory_log.write(
             self._path, [t for group in groups for t in group.trajectories], step, phase
         )
+
+    def sync(self) -> dict[str, int]:
+        return {name: counter.sync() for name, counter in self._line_counters.items()}
 
     def warn(self, text: str) -> None:
         self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
@@ -212,6 +224,10 @@ class SilentReporter:
     ) -> None: ...
 
     def close(self) -> None: ...
+
+
+def _line_counters(run_dir: Path, *names: str) -> dict[str, LineCounter]:
+    return {name: LineCounter(run_dir / name) for name in names}
 
 
 def encodable_text(text: str, console: Console) -> str:

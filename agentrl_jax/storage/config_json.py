@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.code_version import code_version
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.storage.finite_numbers import check_finite
-from agentrl_jax.storage.folder_lock import LOCK_FILE
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
     VERSION_KEY,
@@ -25,6 +24,7 @@ from agentrl_jax.storage.format_version import (
 from agentrl_jax.storage.trust import check_external_names, is_trusted_module
 
 CONFIG_FILE = "config.json"
+CODE_KEY = "code"  # what the folder was made with, beside the config's own keys
 
 
 def to_json(x: Any, location: str = "config") -> Any:
@@ -176,7 +176,8 @@ def run_dir_differences(run_dir: Path, config: Any) -> list[str]:
         ValueError: it holds no config.
         OSError: it cannot be read.
     """
-    return list(differences(_read_config_data(run_dir), _versioned(to_json(config))))
+    stored = {key: x for key, x in read_config_data(run_dir).items() if key != CODE_KEY}
+    return list(differences(stored, _versioned(to_json(config))))
 
 
 def bind_run_dir(run_dir: Path, config: Any) -> bool:
@@ -202,7 +203,7 @@ def bind_run_dir(run_dir: Path, config: Any) -> bool:
                 )
             return True
         with atomic_write(path) as unfinished:
-            unfinished.write_text(json.dumps(data, indent=1))
+            unfinished.write_text(json.dumps({**data, CODE_KEY: code_version()}, indent=1))
     except ValueError as error:
         raise UserError(f"{path} is damaged: pass --fresh to start over") from error
     except OSError as error:
@@ -211,22 +212,6 @@ def bind_run_dir(run_dir: Path, config: Any) -> bool:
             "choose another with --run_dir=..."
         ) from error
     return False
-
-
-def empty_run_dir(run_dir: Path) -> None:
-    """Delete what a run folder holds; UserError where the folder is something else."""
-    paths = [path for path in run_dir.iterdir() if path.name != LOCK_FILE]
-    if paths and not (run_dir / CONFIG_FILE).exists():
-        raise UserError(
-            f"{run_dir} is no run folder, so --fresh leaves it alone: "
-            "choose another with --run_dir=..."
-        )
-    # The config last: what is left of an interrupted deletion is still a run folder.
-    for path in sorted(paths, key=lambda path: path.name == CONFIG_FILE):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def load_config(run_dir: Path) -> Any:
@@ -238,7 +223,7 @@ def load_config(run_dir: Path) -> Any:
     """
     path = run_dir / CONFIG_FILE
     try:
-        config = from_json(_read_config_data(run_dir))
+        config = from_json(read_config_data(run_dir))
     except FileNotFoundError as error:
         raise UserError(f"{run_dir} is no run folder: it has no {CONFIG_FILE}") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -256,7 +241,7 @@ def _versioned(data: Any) -> dict[str, Any]:
     return {VERSION_KEY: RUN_FORMAT_VERSION, **data}
 
 
-def _read_config_data(run_dir: Path) -> dict[str, Any]:
+def read_config_data(run_dir: Path) -> dict[str, Any]:
     """The config in JSON form; ValueError where it is none, UserError for another version."""
     data = json.loads((run_dir / CONFIG_FILE).read_text())
     if not isinstance(data, dict):

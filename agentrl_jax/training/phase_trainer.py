@@ -1,7 +1,7 @@
 """`PhaseTrainer`: the steps of one phase: collect, update, publish, report, save."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer, is_finite
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
+from agentrl_jax.storage.line_counter import LineCounter
 from agentrl_jax.training.config import ExperienceIterator, Phase
 from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
@@ -71,6 +72,7 @@ class PhaseTrainer:
         self._checkpointer = PhaseCheckpointer(folder, run.process_group, run.reporter.log)
         self._first_step = self._checkpointer.latest_step or 0
         self._iterator_state: Any = None
+        self._expected_lines: dict[str, int] = {}
         self._unreported: StepMetrics | None = None
         self._nonfinite = NonfiniteUpdates(max_nonfinite_updates)
         self.seconds = 0.0  # of all steps, before and after resumptions
@@ -78,6 +80,7 @@ class PhaseTrainer:
             self._state, host = self._checkpointer.restore(self._state)
             self._algorithm.load_host_state(host["algorithm"])
             self._iterator_state, self.seconds = host["feed"], host["seconds"]
+            self._expected_lines = host.get("lines", {})  # earlier versions did not count
         self._algorithm.begin_phase(self._state, run.runtime)
 
     @property
@@ -109,6 +112,8 @@ class PhaseTrainer:
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
             run.reporter.rewind(self._rewound_phases(), self._name, self._first_step)
+            if run.process_group.is_coordinator:
+                check_lines(run.run_dir, self._expected_lines, self._first_step)
             for label in self._phase.rows():
                 run.evaluations.delete(label)
         run.reporter.begin(self._name, self._phase.steps, self._first_step)
@@ -178,10 +183,16 @@ class PhaseTrainer:
             "feed": iterator.state(),
             "algorithm": self._algorithm.host_state(),
             "seconds": self.seconds,
+            "lines": self._sync_records(),
         }
         good = not self._nonfinite.any_since_checkpoint
         self._checkpointer.save(step, self._state, host_state, good)
         self._nonfinite.any_since_checkpoint = False
+
+    def _sync_records(self) -> dict[str, int]:
+        """Bring the records of all processes to the disk; returns the lines of each file."""
+        parts = self._run.process_group.all_gather("recorded lines", self._run.reporter.sync())
+        return {name: lines for part in parts for name, lines in part.items()}
 
     def _report(self) -> None:
         """Fetch the last step's metrics from the device and write them, once.
@@ -217,6 +228,24 @@ def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, 
     return {
         prefix + name: float(np.mean([m[name] for m in updates if name in m])) for name in names
     }
+
+
+def check_lines(run_dir: Path, expected: Mapping[str, int], step: int) -> None:
+    """Raises UserError where a file of records lost lines that were there at a checkpoint.
+
+    Args:
+        run_dir: the run folder.
+        expected: how many lines each file had.
+        step: of the checkpoint.
+    """
+    for name, lines in expected.items():
+        actual = LineCounter(run_dir / name).sync()
+        if actual < lines:
+            raise UserError(
+                f"{run_dir / name} has {actual:,} lines up to step {step}, of {lines:,} that were "
+                "there with its checkpoint: restore the file from a copy, or start over with "
+                "--fresh"
+            )
 
 
 def gather_step(

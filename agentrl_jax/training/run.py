@@ -20,6 +20,7 @@ from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
 from agentrl_jax.storage.digests import add_digests
 from agentrl_jax.storage.files import atomic_folder
 from agentrl_jax.storage.folder_lock import FolderLock, exclusive_lock
+from agentrl_jax.storage.run_folder import code_changes, empty_run_dir
 from agentrl_jax.training import demonstrations
 from agentrl_jax.training.agent_models import add_agents, initial_models
 from agentrl_jax.training.algorithm import PerAgent
@@ -87,6 +88,10 @@ class Run:
             if self.process_group.is_coordinator
             else SilentReporter(run_dir, quiet, self.process_group.index)
         )
+        if changes := code_changes(run_dir):
+            self.reporter.log(
+                f"{run_dir} was made with other code ({'; '.join(changes)}): the numbers may differ"
+            )
         self.exit_stack = contextlib.ExitStack()  # for what a phase's source opens
         self.runtime = make_runtime(
             experiment.environment,
@@ -110,7 +115,7 @@ class Run:
             if is_coordinator:
                 self.lock = stack.enter_context(exclusive_lock(self.run_dir, "training"))
                 if fresh:
-                    config_json.empty_run_dir(self.run_dir)
+                    empty_run_dir(self.run_dir)
             if not is_coordinator and not (self.run_dir / config_json.CONFIG_FILE).exists():
                 raise UserError(
                     f"{self.run_dir} is not there for process {self.process_group.index}: "

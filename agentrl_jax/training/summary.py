@@ -1,27 +1,16 @@
 """The end of a run: the evaluation table, the comparison of the last two phases, summary.json."""
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 
 from agentrl_jax.reporting import plots
 from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
 from agentrl_jax.storage import config_json
+from agentrl_jax.storage.code_version import code_version
 from agentrl_jax.storage.files import write_json
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.task_source import TaskSource
 from agentrl_jax.trajectories import Trajectory
-
-REPORTED_PACKAGES = (
-    "jax",
-    "flax",
-    "optax",
-    "orbax-checkpoint",
-    "transformers",
-    "grain",
-    "gymnasium",
-    "numpy",
-)
 
 
 def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
@@ -50,7 +39,7 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
         "table": summaries,
         "difference": difference,
         "seconds": {name: round(value, 2) for name, value in seconds.items()},
-        "packages": {name: version(name) for name in REPORTED_PACKAGES},
+        "packages": code_version(),
         "environment_failures": failures[0] if run.process_group.count == 1 else failures,
     }
     write_json(run.run_dir / "summary.json", content)

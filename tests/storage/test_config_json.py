@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.tokenizers import BPETokenizer, byte_tokenizer
 from agentrl_jax.renderer import ChatRenderer
 from agentrl_jax.rollout.strategy import IndependentEpisodes
-from agentrl_jax.storage import config_json, trust
+from agentrl_jax.storage import config_json, run_folder, trust
 from agentrl_jax.storage.config_json import (
     bind_run_dir,
     differences,
@@ -371,3 +372,14 @@ def test_functions_of_a_config_file_are_named_by_its_importable_module(
     assert to_json(load_as_flags_do(config_file).judge) == {"function": "my_config_file:judge"}
     ours = load_as_flags_do(Path(keydoor_ui_s1.__file__))
     assert through_json(ours.action_type) is keydoor_ui_s1.action_type
+
+
+def test_a_run_folder_says_what_code_it_was_made_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bind_run_dir(tmp_path, full_experiment())
+    stored = json.loads((tmp_path / config_json.CONFIG_FILE).read_text())[config_json.CODE_KEY]
+    assert stored["jax"] == version("jax") and run_folder.code_changes(tmp_path) == []
+    monkeypatch.setattr(run_folder, "code_version", lambda: {**stored, "jax": "99.0"})
+    assert run_folder.code_changes(tmp_path) == [f"jax {stored['jax']}, now 99.0"]
+    assert bind_run_dir(tmp_path, full_experiment())  # which is no other config

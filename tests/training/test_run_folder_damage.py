@@ -52,6 +52,12 @@ def test_the_steps_of_damaged_checkpoints_are_repeated_exactly(
     for phase in ("sft", "polish"):
         assert f"{phase}/3 is damaged (state/" in out
     assert len(before) == 6 and metrics(run_dir) == before
+    # A line of a step before the checkpoint is gone.
+    flip_bit(max((run_dir / "checkpoints" / "polish" / "3").rglob("d/*"), key=file_size))
+    records = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run_dir / "metrics.jsonl").write_text("".join(records[1:]))
+    with pytest.raises(UserError, match=r"metrics.jsonl has 4 lines up to step 2, of 5 that were"):
+        loop.train(experiment(), run_dir)
 
 
 def file_size(path: Path) -> int:

@@ -1,0 +1,67 @@
+"""The code that a run was started with: the versions of packages, and the commit of a checkout."""
+
+import hashlib
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import agentrl_jax
+
+REPORTED_PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "transformers",
+    "grain",
+    "gymnasium",
+    "numpy",
+)
+GIT_TIMEOUT = 10.0  # seconds
+
+
+def code_version() -> dict[str, str]:
+    """The versions of Python and of packages by name, and `commit`, with a digest of the changes
+    after it where tracked files differ; without `commit` where the package is in no checkout.
+    """
+    root = Path(agentrl_jax.__file__).resolve().parents[1]
+    versions = {name: _package_version(name) for name in ("agentrl_jax", *REPORTED_PACKAGES)}
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
+    if commit:
+        changes = _git(root, "diff", "HEAD")
+        digest = hashlib.blake2b(changes.encode(), digest_size=4).hexdigest()
+        versions["commit"] = f"{commit}+{digest}" if changes else commit
+    return {"python": platform.python_version(), **versions}
+
+
+def _package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """The output of a git command; empty where it fails."""
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
+            timeout=GIT_TIMEOUT,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def version_changes(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """What differs: ["jax 0.10.2, now 0.11.0"]."""
+    return [
+        f"{name} {before.get(name, 'none')}, now {now.get(name, 'none')}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
