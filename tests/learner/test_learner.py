@@ -344,7 +344,7 @@ def test_metrics_are_means_over_action_tokens(params: Any):
     assert host["tokens"] == sum(map(len, logp)) and host["logp"] == pytest.approx(
         float(np.concatenate(logp).mean()), abs=1e-5
     )
-    assert set(host) == {"loss", "tokens", "logp", "entropy", "gradient_norm"}
+    assert set(host) == {"loss", "tokens", "logp", "entropy", "gradient_norm", "nonfinite"}
 
 
 def test_fetched_metrics_divide_sums_by_tokens():
