@@ -6,8 +6,6 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import agentrl_jax
-
 REPORTED_PACKAGES = (
     "jax",
     "jaxlib",
@@ -26,7 +24,7 @@ def code_version() -> dict[str, str]:
     """The versions of Python and of packages by name, and `commit`, with a digest of the changes
     after it where tracked files differ; without `commit` where the package is in no checkout.
     """
-    root = Path(agentrl_jax.__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     versions = {name: _package_version(name) for name in ("agentrl_jax", *REPORTED_PACKAGES)}
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
     if commit:
