@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from agentrl_jax.documents import Document
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.storage.jsonl import read_lines
@@ -64,7 +65,7 @@ class DocumentTokens:
 
 
 def write_tokens(
-    folder: Path, documents: Iterable[str], encode: Callable[[str], np.ndarray]
+    folder: Path, documents: Iterable[Document], encode: Callable[[Document], np.ndarray]
 ) -> None:
     """Write the tokens of documents; the file of their starts is last, so it marks completion.
 

@@ -12,11 +12,15 @@ from support.small_runs import logged_metrics, partial_context, rollout_source, 
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.documents import ChatDocument
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.sequences import sequences_of
+from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.tokenizers import ByteTokenizer, byte_tokenizer
+from agentrl_jax.renderer import ChatRenderer
 from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.storage import text_documents
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.pretraining import DocumentEncoder, TextDocuments
@@ -54,6 +58,54 @@ def test_a_document_is_text_and_an_end():
     tokenizer = byte_tokenizer()
     ids = DocumentEncoder(tokenizer)("a<eos>")
     assert ids.tolist() == [*b"a<eos>", tokenizer.eos_token_id] and ids.dtype == np.int32
+
+
+def test_a_text_ends_in_the_token_that_is_named():
+    tokenizer = byte_tokenizer()
+    ids = DocumentEncoder(tokenizer, "<pad>")("ab")
+    assert ids.tolist() == [*b"ab", tokenizer.pad_token_id]
+    with pytest.raises(UserError, match="no token '<end>'"):
+        DocumentEncoder(tokenizer, "<end>")("ab")
+
+
+def test_a_conversation_is_what_an_agents_last_call_holds():
+    tokenizer = byte_tokenizer(chat=True)
+    messages = (user("2 + 2? <|im_end|>"), assistant("4"), user("sure?"), assistant("yes"))
+    ids = DocumentEncoder(tokenizer)(ChatDocument(messages))
+    renderer = ChatRenderer(tokenizer)
+    prompt, action = renderer.render(messages[:-1]).ids, renderer.action_ids(messages[-1])
+    assert ids.tolist() == [*prompt.tolist(), *action.tolist()] and ids.dtype == np.int32
+    ends = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert ids.tolist().count(ends) == 4 and ids[-1] == ends  # not that of the user's text
+    with pytest.raises(UserError, match="ends in an assistant's message"):
+        DocumentEncoder(tokenizer)(ChatDocument(messages[:3]))
+
+
+def chats() -> Iterator[ChatDocument | str]:
+    for i in range(6):
+        yield ChatDocument((user(f"{i}?"), assistant(str(i))))
+        yield f"{i} is {i}"
+
+
+def test_texts_and_conversations_are_documents_of_one_source(tmp_path: Path):
+    source, tokenizer = (
+        TextDocuments(documents=chats, batch=2, length=16),
+        byte_tokenizer(chat=True),
+    )
+    with Runtime({}, {}, InlinePool()) as runtime:
+        source.open(
+            partial_context(
+                experiment=pretraining(1, source),
+                run_dir=tmp_path,
+                phase="pretrain",
+                runtime=runtime,
+                tokenizer=tokenizer,
+            )
+        )
+    tokens = text_documents.read_tokens(tmp_path / "text" / "pretrain")
+    encode = DocumentEncoder(tokenizer)
+    assert tokens.tokens.tolist() == [int(x) for document in chats() for x in encode(document)]
+    assert source.first_texts(2) == ["user\n0?\nassistant\n0", "0 is 0"]
 
 
 def test_every_token_is_trained_once_an_epoch(tmp_path: Path):
