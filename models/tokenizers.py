@@ -11,13 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from agentrl_jax.errors import UserError
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IM_START, IM_END = "<|im_start|>", "<|im_end|>"
+END_OF_TEXT = "<|endoftext|>"
+# Tokens that a model of the Qwen family writes itself, so they are text to the tokenizer's user.
+QWEN_MARKS = (
+    "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+)  # fmt: skip
 
 # Tools are one JSON object a line in a turn of their own; calls are written as Hermes does.
 CHATML = """\
@@ -90,6 +95,44 @@ def train_bpe(
         UserError: `vocab_size` is too small for the bytes and the special tokens.
     """
     specials = len(_special_tokens(chat)) + (not all_bytes)
+    tokenizer = _train_byte_pairs(
+        texts, vocab_size, specials, all_bytes, merge_across_spaces, split_digits
+    )
+    return _to_hf_tokenizer(tokenizer, chat, **({} if all_bytes else {"unk_token": UNK}))
+
+
+def train_qwen_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Byte-pair encoding with the tokens and the pieces of a Qwen tokenizer: every byte is in the
+    vocabulary, each digit is a token of its own, turns are ChatML that ends in `<|im_end|>`, a text
+    ends in `<|endoftext|>`, and the marks of tool calls and of thoughts are one token each.
+
+    Args:
+        texts: are trained on.
+        vocab_size: the largest number of ids.
+
+    Raises:
+        UserError: `vocab_size` is too small for the bytes and these tokens.
+    """
+    specials = len((END_OF_TEXT, IM_START, IM_END, *QWEN_MARKS))
+    tokenizer = _train_byte_pairs(texts, vocab_size, specials, True, False, split_digits=True)
+    tokens = {"pad_token": END_OF_TEXT, "eos_token": IM_END, "extra_special_tokens": [IM_START]}
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **tokens
+    )
+    wrapped.add_tokens([AddedToken(mark, special=False) for mark in QWEN_MARKS])
+    wrapped.chat_template = CHATML
+    return wrapped
+
+
+def _train_byte_pairs(
+    texts: Iterable[str],
+    vocab_size: int,
+    specials: int,
+    all_bytes: bool,
+    merge_across_spaces: bool,
+    split_digits: bool,
+) -> Tokenizer:
+    """The encoding without its special tokens, for which the vocabulary leaves room."""
     if all_bytes and vocab_size < 256 + specials:
         raise UserError(
             f"A byte-pair vocabulary needs at least {256 + specials} ids, not {vocab_size}."
@@ -100,15 +143,14 @@ def train_bpe(
     digits = [pre_tokenizers.Digits(individual_digits=True)] if split_digits else []
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([newline, *digits, words])
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = list(_byte_vocabulary()) if all_bytes else []
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - specials,
-        initial_alphabet=alphabet,
+        initial_alphabet=list(_byte_vocabulary()) if all_bytes else [],
         show_progress=False,
         special_tokens=[] if all_bytes else [UNK],
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return _to_hf_tokenizer(tokenizer, chat, **({} if all_bytes else {"unk_token": UNK}))
+    return tokenizer
 
 
 @dataclass
@@ -130,6 +172,16 @@ class BPETokenizer:
             self.merge_across_spaces,
             self.split_digits,
         )
+
+
+@dataclass
+class QwenBPETokenizer:
+    """A config's tokenizer: `train_qwen_bpe` on the run's texts."""
+
+    vocab_size: int = 4096
+
+    def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+        return train_qwen_bpe(texts, self.vocab_size)
 
 
 @dataclass

@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.models.tokenizers import byte_tokenizer, character_tokenizer, train_bpe
+from agentrl_jax.messages import Message, ToolCall, assistant, user
+from agentrl_jax.models.tokenizers import (
+    QWEN_MARKS,
+    byte_tokenizer,
+    character_tokenizer,
+    train_bpe,
+    train_qwen_bpe,
+)
+from agentrl_jax.renderer import ChatRenderer
+from agentrl_jax.tools import tool
 
 WORDLE = [
     "s l a t e\nb b y g b\n",
@@ -18,6 +27,7 @@ BYTES = byte_tokenizer()
 PAIRS = train_bpe(WORDLE, 300)
 PHRASES = train_bpe(["go east\ngo west\n"], 280, merge_across_spaces=True)
 CHARACTERS = character_tokenizer(WORDLE)
+QWEN = train_qwen_bpe(["two and two are 4\n", '{"name": "add", "arguments": {"a": 17}}\n'], 330)
 CHAT = [
     {"role": "system", "content": "Play.\nShort."},
     {"role": "user", "content": "b b y g b"},
@@ -38,7 +48,7 @@ def test_the_byte_tokenizer_is_utf8(text):
 @given(st.one_of(TEXT, st.text("abc \n\r\t'.,<eos>"), st.sampled_from(WORDLE)))
 @settings(max_examples=200)
 def test_byte_pairs_round_trip_and_a_newline_stands_alone(text):
-    for tokenizer in (PAIRS, PHRASES):
+    for tokenizer in (PAIRS, PHRASES, QWEN):
         ids = plain(tokenizer, text)
         assert tokenizer.decode(ids) == text
         assert ids.count(tokenizer.convert_tokens_to_ids("Ċ")) == text.count("\n")
@@ -168,3 +178,47 @@ def test_a_size_without_room_for_the_bytes_is_refused():
 def test_characters_of_no_text_are_refused():
     with pytest.raises(UserError, match="needs texts"):
         character_tokenizer([])
+
+
+def test_a_qwen_tokenizer_has_the_tokens_of_that_family():
+    assert (QWEN.eos_token, QWEN.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    for mark in ("<|im_start|>", "<|im_end|>", "<|endoftext|>", *QWEN_MARKS):
+        (token,) = QWEN(mark)["input_ids"]
+        assert QWEN.decode([token]) == mark
+    assert len(plain(QWEN, "<|im_end|>")) > 1  # text that looks like it
+    assert len(plain(QWEN, "<tool_call>")) == 1  # a policy writes it
+    assert [QWEN.decode([token]) for token in plain(QWEN, "417")] == ["4", "1", "7"]
+    assert len(QWEN) <= 330
+    with pytest.raises(UserError, match="at least 265 ids"):
+        train_qwen_bpe(WORDLE, 264)
+
+
+def test_tool_calls_round_trip_through_a_qwen_tokenizer(tmp_path):
+    def add(a: int, b: int) -> int:
+        """Add two numbers.
+
+        Args:
+            a: a number
+            b: another
+        """
+        return a + b
+
+    QWEN.save_pretrained(tmp_path)
+    renderer, tools = ChatRenderer(AutoTokenizer.from_pretrained(tmp_path)), (tool(add).schema,)
+    call = Message("assistant", "", (ToolCall("call_0", "add", '{"a": 17, "b": 4}'),))
+    action = renderer.action_ids(call)
+    parsed = renderer.parse(action, tools)
+    assert [(x.name, x.arguments) for x in parsed.tool_calls] == [("add", '{"a": 17, "b": 4}')]
+    asked = [user("What is 17 plus 4?"), parsed, Message("tool", "21", tool_call_id="call_0")]
+    text = renderer.codec.decode(tuple(renderer.render(asked, tools).ids.tolist()))
+    first, *turns = text.split("<|im_start|>")
+    assert first == "" and [turn.partition("\n")[0] for turn in turns] == [
+        "tools",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert turns[2] == f"assistant\n{parsed.raw_text}<|im_end|>\n"
+    assert "Add two numbers." in turns[0] and turns[3] == "tool\n21<|im_end|>\n"
+    assert renderer.parse(renderer.action_ids(assistant("It is 21.")), tools).text == "It is 21."
