@@ -1,0 +1,41 @@
+"""Write a run's policy as the folder of a Hugging Face model, adapters merged.
+
+python -m agentrl_jax.launch.export --run_dir=runs/base_model --folder=FOLDER [--dtype=bfloat16]
+"""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+from agentrl_jax.launch import cli
+
+flags.DEFINE_string("run_dir", "", "The run whose policy is written.")
+flags.DEFINE_string(
+    "phase", None, "Which of its phases; by default the last that has a checkpoint."
+)
+flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+flags.DEFINE_string("folder", "", "Where; it holds no model yet.")
+flags.DEFINE_string("dtype", "bfloat16", "Of the weights in the files.")
+flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
+
+
+def export() -> None:
+    from agentrl_jax.errors import UserError
+    from agentrl_jax.launch import exporting
+    from agentrl_jax.storage import config_json
+
+    f = flags.FLAGS
+    if not f.run_dir or not f.folder:
+        raise UserError("give --run_dir=runs/... and --folder=FOLDER")
+    for module in f.trust:
+        config_json.trust_module(module)
+    exporting.export_policy(Path(f.run_dir), Path(f.folder), f.dtype, f.phase, f.agent)
+
+
+def main() -> None:
+    sys.exit(cli.run(export))
+
+
+if __name__ == "__main__":
+    main()
