@@ -26,6 +26,7 @@ CORE = {
     "storage": (),
     "distributed": (),
     "workers": (),
+    "corpus": (),
     "compiler": ("distributed",),
     "reporting": ("storage",),
     "learner": ("distributed", "storage"),

@@ -19,7 +19,7 @@ from agentrl_jax.training.config import Experiment
 LARGEST = {
     # phases and what they read
     "steps": 2, "tasks": 2, "max_rounds": 2, "count": 4, "episodes": 400,
-    "workers": 0,
+    "workers": 0, "documents": 400,
     # strategies
     "group_size": 2, "initial_rollouts": 1, "max_expansions": 3, "max_plans": 1, "patience": 1,
     "max_concurrent_episodes": 2,
