@@ -51,9 +51,9 @@ def training_document(number: int) -> Document:
 
 def held_out_exercises(name: str, count: int) -> list[Exercise]:
     """Exercises of a domain with prompts that differ and that no training document has."""
-    found: dict[str, Exercise] = {}
+    by_prompt: dict[str, Exercise] = {}
     rng = np.random.default_rng((HELD_OUT, list(DOMAINS).index(name)))
-    while len(found) < count:
+    while len(by_prompt) < count:
         exercise = sample_held_out_exercise(DOMAINS[name].domain, rng)
-        found.setdefault(document_text(exercise.prompt), exercise)
-    return list(found.values())
+        by_prompt.setdefault(document_text(exercise.prompt), exercise)
+    return list(by_prompt.values())

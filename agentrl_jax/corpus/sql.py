@@ -21,8 +21,10 @@ def sql(rng: np.random.Generator) -> Exercise:
     table = choice(rng, tuple(COLUMNS))
     rows = _sample_rows(rng, table)
     query = _sample_query(rng, table, rows)
-    shown = "\n".join("|".join(map(str, row)) for row in (COLUMNS[table], *rows))
-    return text_exercise(f"Table {table}:\n{shown}\nSQL: {query}\n", run_query(table, rows, query))
+    table_text = "\n".join("|".join(map(str, row)) for row in (COLUMNS[table], *rows))
+    return text_exercise(
+        f"Table {table}:\n{table_text}\nSQL: {query}\n", run_query(table, rows, query)
+    )
 
 
 def run_query(table: str, rows: Sequence[Row], query: str) -> str:

@@ -129,8 +129,8 @@ def _sample_tools(
     known = {f.__name__: tool(f) for f in functions}
     count = integer(rng, 0, 1) if len(names) == 1 else 0
     others = sample(rng, [name for name in known if name not in names], count)
-    shown = [*names, *others]
-    return {name: known[name] for name in sample(rng, shown, len(shown))}
+    tools = [*names, *others]
+    return {name: known[name] for name in sample(rng, tools, len(tools))}
 
 
 def _look_up(rng: np.random.Generator, world: World, talk: Conversation) -> None:

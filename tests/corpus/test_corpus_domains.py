@@ -131,8 +131,8 @@ def test_the_answer_to_a_question_follows_from_the_facts():
 
 
 def test_programs_print_what_python_prints():
-    found = exercises(python_programs)
-    programs = [str(x.prompt).removeprefix("Program:\n").removesuffix("Output:\n") for x in found]
+    samples = exercises(python_programs)
+    programs = [str(x.prompt).removeprefix("Program:\n").removesuffix("Output:\n") for x in samples]
     code = (
         "import contextlib, io, json, sys\n"
         "def run(program):\n"
@@ -147,7 +147,7 @@ def test_programs_print_what_python_prints():
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == [f"{exercise.answer.text}\n" for exercise in found]
+    assert json.loads(done.stdout) == [f"{exercise.answer.text}\n" for exercise in samples]
 
 
 def test_a_program_has_no_files_and_no_imports():

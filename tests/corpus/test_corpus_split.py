@@ -82,5 +82,5 @@ def test_every_environment_is_trained_on(domain, name: str):
     """A prompt that opens all of its episodes would exclude it, were it held out."""
 
     alone, rng = dataclasses.replace(domain, environments=(name,)), np.random.default_rng(0)
-    kept = [not any(map(is_held_out, alone(rng).prompts)) for _ in range(12)]
-    assert sum(kept) >= 3
+    is_trainable = [not any(map(is_held_out, alone(rng).prompts)) for _ in range(12)]
+    assert sum(is_trainable) >= 3

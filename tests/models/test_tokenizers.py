@@ -209,8 +209,8 @@ def test_tool_calls_round_trip_through_a_qwen_tokenizer(tmp_path):
     action = renderer.action_ids(call)
     parsed = renderer.parse(action, tools)
     assert [(x.name, x.arguments) for x in parsed.tool_calls] == [("add", '{"a": 17, "b": 4}')]
-    asked = [user("What is 17 plus 4?"), parsed, Message("tool", "21", tool_call_id="call_0")]
-    text = renderer.codec.decode(tuple(renderer.render(asked, tools).ids.tolist()))
+    messages = [user("What is 17 plus 4?"), parsed, Message("tool", "21", tool_call_id="call_0")]
+    text = renderer.codec.decode(tuple(renderer.render(messages, tools).ids.tolist()))
     first, *turns = text.split("<|im_start|>")
     assert first == "" and [turn.partition("\n")[0] for turn in turns] == [
         "tools",
