@@ -254,16 +254,16 @@ class DistanceReward:
 
 
 def dense_rewards(group: Group, step: int) -> Group:
-    """Each reward divided by the number of positive ones if the episode succeeded, else by the
+    """Each reward divided by the sum of the positive ones if the episode succeeded, else by the
     task's `full_score` (arXiv 2510.01132).
 
-    With rewards of 1 a success sums to 1 and a failure to at most 1.
+    A success without negative rewards sums to 1, a failure to at most 1. The released code divides
+    by the number of positive rewards, which is their sum where each is 1, as in its games.
     """
 
     def divided(trajectory: Trajectory) -> Trajectory:
-        positive = sum(turn.reward > 0 for turn in trajectory.turns)
         divisor = (
-            max(positive, 1)
+            sum(max(turn.reward, 0.0) for turn in trajectory.turns) or 1.0
             if succeeded(trajectory)
             else float(info_field(trajectory.turns[-1], "full_score"))
         )

@@ -142,6 +142,8 @@ def turn_rewards(reward: RewardTransform, trajectory: Trajectory, step: int = 0)
         (dense_rewards, episode(1, 0, 1, 1, 1, success=True), [0.25, 0, 0.25, 0.25, 0.25]),
         (dense_rewards, episode(1, 0, 1, success=False, full_score=[4, 4, 4]), [0.25, 0, 0.25]),
         (dense_rewards, episode(0, 0, 1, success=True), [0, 0, 1]),
+        (dense_rewards, episode(0.125, 0, 0.375, success=True), [0.25, 0, 0.75]),
+        (dense_rewards, episode(0, 0, success=True), [0, 0]),
         # DAPO's overlong penalty at 1 + 1 + 1 tokens
         (OverlongPenalty(4, 2), episode(0, 0, 1), [0, 0, 0.5]),
         (OverlongPenalty(4, 1), episode(0, 0, 1), [0, 0, 1]),
