@@ -6,6 +6,7 @@ here has the published values of what defines the method, and the learning rates
 numbers of steps below.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -51,6 +52,8 @@ TWO_ATTEMPTS = SmallTask(
 )
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
+# Two mistakes are allowed, so that a cloned policy seldom succeeds.
+SHORT_CHAIN = SmallTask("Chain-v0", "weak", 128, 3, {"length": 8, "horizon": 10}, sft_steps=150)
 DESK = SmallTask("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = SmallTask("KeyDoor-v0", "weak", 288, 6)
 # The random policy seldom solves these.
@@ -96,7 +99,8 @@ def small_experiment(
 ) -> Experiment:
     """Demonstrations by the task's scripted policy, a short fine-tuning, then the method, if any.
 
-    `source` None: groups of 8 on 16 tasks per step.
+    `source` None: groups of 8 on 16 tasks per step. Algorithm and source are copied: a flag that
+    changes a field of one experiment leaves the settings of the others alone.
     """
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(4e-3, warmup_steps=30, final_fraction=0.1),
@@ -110,7 +114,11 @@ def small_experiment(
     }
     if algorithm:
         phases["rl"] = Phase(
-            label, source or rollouts(), algorithm, steps=steps, checkpoint_every=1000
+            label,
+            copy.deepcopy(source) or rollouts(),
+            copy.deepcopy(algorithm),
+            steps=steps,
+            checkpoint_every=1000,
         )
     return Experiment(
         name=name,

@@ -63,6 +63,19 @@ def seconds_until_level(metric: str, level: float) -> Measure:
     return cost_until(metric, level, "time/seconds", "seconds", free_steps=1)
 
 
+def context_tokens_per_success(steps: int) -> Measure:
+    """Tokens of an episode's last context over the success rate, both means of the last steps."""
+
+    def compute(run_dir: Path) -> float:
+        length, success = (
+            np.mean(metric_values(run_dir, name)[-steps:])
+            for name in ("rollout/length", "rollout/success")
+        )
+        return float(length / success) if success else np.inf
+
+    return Measure(f"tokens of a last context per success, over the last {steps} steps", compute)
+
+
 def _distinct(run_dir: Path) -> float:
     fractions = []
     for trajectory in evaluation_trajectories(run_dir):

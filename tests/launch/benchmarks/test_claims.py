@@ -15,12 +15,18 @@ import pytest
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
-from agentrl_jax.launch.benchmarks.claims.measures import seconds_until_level, turns_until_level
+from agentrl_jax.launch.benchmarks.claims.measures import (
+    context_tokens_per_success,
+    seconds_until_level,
+    turns_until_level,
+)
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.benchmarks.method_claims import Methods
 from agentrl_jax.launch.sweeps import cached_cells, cells
+from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.grid import load_experiment
+from agentrl_jax.storage import config_json
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings(
@@ -205,6 +211,20 @@ def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path
     assert base != method and base.seed == method.seed
 
 
+def test_a_flag_for_one_config_leaves_the_next_one_alone(tmp_path: Path):
+    overrides = {
+        "phases.rl.algorithm.optimizer.learning_rate": "0.5",
+        "phases.rl.algorithm.critic.head.scale": "7",
+    }
+    cells_of_config = (Cell("configs/chain_vapo.py", x, 0, tmp_path) for x in (overrides, {}))
+    settings = []
+    for cell in cells_of_config:
+        fields = config_json.to_json(load_experiment(cell).phases["rl"].algorithm)["fields"]
+        head = fields["critic"]["fields"]["head"]["fields"]
+        settings.append((fields["optimizer"]["fields"]["learning_rate"], head["scale"]))
+    assert settings == [(0.5, 7.0), (1e-3, 0.0)]
+
+
 @pytest.mark.parametrize(("level", "turns"), [(0.2, 50.0), (0.5, 80.0), (0.9, 100.0)])
 def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(
     level: float, turns: float, tmp_path: Path
@@ -216,6 +236,15 @@ def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert turns_until_level("rollout/success", level).compute(tmp_path) == turns
+
+
+def test_tokens_per_success_are_a_ratio_of_means_over_the_last_steps(tmp_path: Path):
+    lines = [
+        {"phase": "rl", "rollout/length": length, "rollout/success": success}
+        for length, success in ((90.0, 0.9), (30.0, 0.5), (10.0, 0.3))
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert context_tokens_per_success(2).compute(tmp_path) == pytest.approx(20 / 0.4)
 
 
 def test_seconds_are_counted_until_a_mean_of_steps_reaches_a_level(tmp_path: Path):
