@@ -14,7 +14,8 @@ half of a chain without mistakes: a solved episode has few turns beyond half of 
 Expected effect: the entropy stays near its earlier level, where the same bonus without a band
 (`:base`) lets it diverge or collapse.
 
-Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/methods.md);
+both of an earlier config, whose band applied to all turns and whose phase had 150 steps
 
     agentrl-train --config=configs/chain_epo.py[:base|released]
 """
