@@ -1,20 +1,23 @@
 """MinD (arXiv 2505.19788): GRPO on sums with reasoning in units, one generation each.
 
-A unit that holds several is penalized. "7+8=?" is demonstrated as the unit "7+8=15" and the action
-"15". Weights, and the test for several units, are not published: the marker here is a second "=",
-the weights .1. One attempt per episode, so that all episodes are of about the same length.
+A text that holds several units is penalized. "7+8=?" is demonstrated as the unit "7+8=15" and the
+action "15"; about half of the demonstrated texts hold a second unit that says the same,
+"7+8=15.8+7=15", as chains of thought repeat themselves. Weights, and the test for several units,
+are not published: the marker here is the full stop, the weights .1. One attempt per episode, so
+that all episodes are of about the same length.
 
-Expected effect: more right answers than before. The paper's effect, fewer tokens at the same
-accuracy, concerns long chains of thought, which no policy of this size generates. `:base` has one
-generation per action.
+Expected effect: as many right answers as without the penalty (`:base`) from fewer tokens. The
+paper's effect concerns long chains of thought, which no policy of this size generates. `:one_call`
+has one generation per action.
 
-Hardware: 2 CPU cores; time: about 1 minute; score: success .88, SFT .53 (seed 0)
+Hardware: 2 CPU cores; time: about 35 s; score: success .80, SFT .57 over 5 seeds, with
+`--config.demonstrations.episodes=1000` (docs/methods.md)
 
-    agentrl-train --config=configs/arithmetic_mind.py[:base]
+    agentrl-train --config=configs/arithmetic_mind.py[:base|one_call]
 """
 
 from collections.abc import Sequence
-from typing import Any
+from zlib import crc32
 
 from agentrl_jax.algorithms.contexts.policy_notes import StepwiseThinking
 from agentrl_jax.algorithms.methods.multi_turn import mind
@@ -33,19 +36,22 @@ SUMS = SmallTask(
 
 
 def restate_question(messages: Sequence[Message], action: Message) -> list[str]:
-    """The unit before an answer: the question with it, "7+8=15"."""
-    return [messages[0].text.strip().removesuffix("?") + action.text]
+    """The unit before an answer: "7+8=15", for about half of the texts also "7+8=15.8+7=15"."""
+    left, _, right = messages[0].text.strip().removesuffix("=?").partition("+")
+    unit = f"{left}+{right}={action.text}"
+    return [f"{unit}.{right}+{left}={action.text}" if crc32(unit.encode()) % 2 else unit]
 
 
 def get_config(variant: str = "method") -> Experiment:
-    contexts: dict[str, Any] = {
-        "method": StepwiseThinking(
-            r"^\d+$", 4, max_tokens=8, demonstration_writer=restate_question
-        ),
-        "base": None,
-    }
-    config = small_experiment(
-        "arithmetic-mind", SUMS, mind(0.1, ("=",), 0.1, **training_settings(SUMS)), label="MinD"
+    units = StepwiseThinking(r"^\d+$", 4, max_tokens=16, demonstration_writer=restate_question)
+    context, compactness = pick(
+        variant,
+        "arithmetic_mind",
+        method=(units, 0.1),
+        base=(units, 0.0),
+        one_call=(None, 0.1),
     )
-    config.agent.context = pick(variant, "arithmetic_mind", **contexts)
+    algorithm = mind(compactness, (".",), 0.1, **training_settings(SUMS))
+    config = small_experiment("arithmetic-mind", SUMS, algorithm, label="MinD")
+    config.agent.context = context
     return config

@@ -9,6 +9,7 @@ from typing import Any
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
+    context_tokens_per_success,
     correction,
     distinct_answers,
     fraction_within,
@@ -26,10 +27,15 @@ WORDLE_OVERRIDES = {
     "phases.rl.algorithm.optimizer.learning_rate": "3e-4",
     "evaluation.episodes": "256",
 }
+FIVE_SEEDS = tuple(range(5))
 SIX_SEEDS = tuple(range(6))  # where the interval over three was wider than the difference
 # So that learning takes more than a few steps.
 LOWER_LEARNING_RATE = {"phases.rl.algorithm.optimizer.learning_rate": "3e-4"}
+FEW_DEMONSTRATIONS = {"demonstrations.episodes": "1000"}
 
+VAPO_CONFIG = "configs/chain_vapo.py"
+# A cycle of the flywheel after 10 and 20 steps, of which the first 10 train the critic alone.
+TARS_SETTINGS = {**FEW_DEMONSTRATIONS, "phases.rl.steps": "25"}
 ASYNC_CONFIG = "configs/chain_async.py"
 
 
@@ -222,6 +228,43 @@ COMPARISONS = (
         "With environments that take .1 s a turn, asynchronous rollouts get there sooner.",
         measure=seconds_until_level("rollout/success", 0.95),
         higher_is_better=False,
+    ),
+    variant_comparison(
+        "guide_dense",
+        "chain_guide",
+        "A Practitioner's Guide, arXiv 2510.01132",
+        "PPO learns faster from a reward for each turn's progress than from the outcome alone.",
+        {**FEW_DEMONSTRATIONS, **LOWER_LEARNING_RATE},
+        measure=area_under_curve("rollout/success"),
+        seeds=FIVE_SEEDS,
+    ),
+    variant_comparison(
+        "mind_units",
+        "arithmetic_mind",
+        "MinD, arXiv 2505.19788",
+        "A penalty on turns of several thinking units gives right answers with fewer tokens.",
+        FEW_DEMONSTRATIONS,
+        measure=context_tokens_per_success(10),
+        higher_is_better=False,
+        seeds=FIVE_SEEDS,
+    ),
+    variant_comparison(
+        "epo_critical",
+        "chain_epo_strategic",
+        "EPO (strategic), arXiv 2502.12486",
+        "Rewards for critical turns train a better strategist of a frozen agent than the outcome.",
+        {**FEW_DEMONSTRATIONS, **LOWER_LEARNING_RATE},
+        measure=area_under_curve("rollout/success"),
+        seeds=FIVE_SEEDS,
+    ),
+    Comparison(
+        "ui_tars_flywheel",
+        "UI-TARS-2, arXiv 2509.02544",
+        "With turns of the data flywheel more episodes succeed than by RL alone.",
+        Side(f"{VAPO_CONFIG}:ui_tars_2", TARS_SETTINGS),
+        Side(f"{VAPO_CONFIG}:flywheel", TARS_SETTINGS),
+        measure=area_under_curve("rollout/success"),
+        seeds=FIVE_SEEDS,
     ),
     staleness_comparison(1),
     staleness_comparison(2),

@@ -77,6 +77,7 @@ TEXT_SYSTEMS = (
         ("chain_epo_strategic.py",),
         "diagnostic",
         ("Chain",),
+        ("epo_critical",),
     ),
     System(
         "EPO (entropy)",
@@ -142,6 +143,7 @@ TEXT_SYSTEMS = (
         ("arithmetic_mind.py",),
         "diagnostic",
         ("Arithmetic",),
+        ("mind_units",),
     ),
     System(
         "MARS (MARSHAL)",
@@ -216,6 +218,7 @@ TEXT_SYSTEMS = (
         ("chain_guide.py",),
         "diagnostic",
         ("Chain",),
+        ("guide_dense",),
     ),
     System(
         "BFS-Prover-V2",

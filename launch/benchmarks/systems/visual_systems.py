@@ -34,6 +34,7 @@ VISUAL_SYSTEMS = (
         ("chain_vapo.py:flywheel",),
         "diagnostic",
         ("Chain",),
+        ("ui_tars_flywheel",),
     ),
     System(
         "WebAgent-R1",
