@@ -17,19 +17,17 @@ flags.DEFINE_string(
 flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
 flags.DEFINE_string("folder", "", "Where; it holds no model yet.")
 flags.DEFINE_string("dtype", "bfloat16", "Of the weights in the files.")
-flags.DEFINE_multi_string("trust", [], "A module of yours that the run's config names.")
+cli.define_trust_flag()
 
 
 def export() -> None:
     from agentrl_jax.errors import UserError
     from agentrl_jax.launch import exporting
-    from agentrl_jax.storage import config_json
 
     f = flags.FLAGS
     if not f.run_dir or not f.folder:
         raise UserError("give --run_dir=runs/... and --folder=FOLDER")
-    for module in f.trust:
-        config_json.trust_module(module)
+    cli.trust_named(f.trust)
     exporting.export_policy(Path(f.run_dir), Path(f.folder), f.dtype, f.phase, f.agent)
 
 

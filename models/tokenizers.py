@@ -119,7 +119,8 @@ def train_qwen_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizer
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **tokens
     )
-    wrapped.add_tokens([AddedToken(mark, special=False) for mark in QWEN_MARKS])
+    marks: list[str | AddedToken] = [AddedToken(mark, special=False) for mark in QWEN_MARKS]
+    wrapped.add_tokens(marks)
     wrapped.chat_template = CHATML
     return wrapped
 
