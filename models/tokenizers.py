@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from agentrl_jax.errors import UserError
 
@@ -119,7 +119,7 @@ def train_qwen_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizer
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **tokens
     )
-    marks: list[str | AddedToken] = [AddedToken(mark, special=False) for mark in QWEN_MARKS]
+    marks = [AddedToken(mark, special=False) for mark in QWEN_MARKS]
     wrapped.add_tokens(marks)
     wrapped.chat_template = CHATML
     return wrapped
