@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl_jax.documents import Document, document_text
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.text_documents import (
     DocumentTokens,
@@ -53,10 +54,14 @@ def test_every_token_but_the_first_of_a_document_is_predicted_once(lengths: list
         assert sum(map(len, window)) <= length
 
 
+def _code_points(document: Document) -> np.ndarray:
+    return np.array([*map(ord, document_text(document)), 0], np.int32)
+
+
 def test_tokens_are_read_back_from_the_files(tmp_path: Path):
     folder = tmp_path / "text" / "pretrain"
     assert not is_complete(folder)
-    write_tokens(folder, ["ab", "", "cde"], lambda text: np.array([*map(ord, text), 0], np.int32))
+    write_tokens(folder, ["ab", "", "cde"], _code_points)
     assert is_complete(folder)
     documents = read_tokens(folder)
     assert documents.tokens.tolist() == [97, 98, 0, 99, 100, 101, 0]
