@@ -24,6 +24,7 @@ from agentrl_jax.storage.format_version import (
 from agentrl_jax.storage.trust import check_external_names, is_trusted_module
 
 CONFIG_FILE = "config.json"
+MAX_PACKAGES = 5  # around the module of a config file
 CODE_KEY = "code"  # what the folder was made with, beside the config's own keys
 
 
@@ -88,14 +89,24 @@ def _importable_name(module: str, name: str, location: str) -> str:
     if is_importable or file is None or module == "__main__":
         return module
     path = Path(file).resolve()
-    for candidate in (f"agentrl_jax.configs.{path.stem}", path.stem):
-        spec = importlib.util.find_spec(candidate)
-        if spec is not None and spec.origin and Path(spec.origin).resolve() == path:
+    folders = [path.parents[i].name for i in range(min(MAX_PACKAGES, len(path.parents)))]
+    packages = (".".join([*reversed(folders[:depth]), path.stem]) for depth in range(MAX_PACKAGES))
+    for candidate in (f"agentrl_jax.configs.{path.stem}", *packages):
+        if _source_file(candidate) == path:
             return candidate
     raise UserError(
         f"{location} holds {name} of {file}, which cannot be imported again: put the file's folder "
         f"on PYTHONPATH (PYTHONPATH={shlex.quote(str(path.parent))} agentrl-train ...)"
     )
+
+
+def _source_file(module: str) -> Path | None:
+    """The file of a module that can be imported; imports the packages around it."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
 
 
 def from_json(data: Any) -> Any:

@@ -117,7 +117,8 @@ def exclusive_lock(folder: Path, activity: str) -> Iterator[FolderLock]:
         lock = _acquire(folder / LOCK_FILE, activity)
     except OSError as error:
         raise UserError(
-            f"the folder {folder} cannot be written ({error.strerror}): name another one"
+            f"the folder {folder} cannot be written ({error.strerror}): "
+            "name another one with --run_dir=... or --out=..."
         ) from error
     try:
         yield lock

@@ -1,6 +1,7 @@
 """What the configs of run folders may name: this package, and what is trusted by name."""
 
 import shlex
+import sys
 from typing import Any
 
 from agentrl_jax.errors import UserError
@@ -42,7 +43,8 @@ def check_external_names(config: Any) -> None:
         UserError: it names a module, a program or a server that was not passed to `trust`.
     """
     checks = {
-        "module": ("imports", is_trusted_module),
+        # An environment's module only registers; where it is here already, nothing new is imported.
+        "module": ("imports", lambda name: name in sys.modules or is_trusted_module(name)),
         "program": ("runs", _is_trusted_program),
         "server": ("connects to", _trusted.__contains__),
     }
