@@ -58,11 +58,11 @@ EXPECTED: dict[str, dict[str, Any]] = {
             ("all-reduce", "tensor", 2 * 254 * 4, 1),
             ("all-reduce", "tensor", 254 * 4, 1),
         ],
-        # the norm
+        # the norm: whether it is finite, and the clipping inside the condition
         "optimizer": [
-            ("all-reduce", "fsdp", 32, 1),
-            ("all-reduce", "tensor", 20, 1),
-            ("all-reduce", "tensor", 12, 1),
+            ("all-reduce", "fsdp", 32, 2),
+            ("all-reduce", "tensor", 20, 2),
+            ("all-reduce", "tensor", 12, 2),
         ],
         "temporaries": {
             "gradient": 2_700_000,
@@ -96,9 +96,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
             ("all-reduce", "tensor", 508 * 4, 1),
         ],
         "optimizer": [
-            ("all-reduce", "tensor", 32, 1),
-            ("all-reduce", "fsdp", 20, 1),
-            ("all-reduce", "fsdp", 12, 1),
+            ("all-reduce", "tensor", 32, 2),
+            ("all-reduce", "fsdp", 20, 2),
+            ("all-reduce", "fsdp", 12, 2),
         ],
         "temporaries": {
             "gradient": 6_000_000,
