@@ -66,7 +66,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         ],
         "temporaries": {
             "gradient": 2_700_000,
-            "optimizer": 1_750_000,
+            "optimizer": 1_860_000,
             "prefill": 100_000,
             "decode": 1_150_000,
             "move": 200_000,
@@ -102,7 +102,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         ],
         "temporaries": {
             "gradient": 6_000_000,
-            "optimizer": 1_800_000,
+            "optimizer": 1_830_000,
             "prefill": 1_750_000,
             "decode": 3_850_000,
             "move": 200_000,
