@@ -52,6 +52,7 @@ def logits(policy, params, ids: list[int]):
     return np.asarray(policy.logits(params, policy.apply(params, inputs).hidden))
 
 
+@pytest.mark.slow
 def test_an_exported_folder_computes_the_same_logits(tmp_path: Path):
     train(tmp_path / "run")
     export_policy(tmp_path / "run", tmp_path / "out", dtype="float32")
