@@ -15,12 +15,12 @@ from typing import Any
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.code_version import code_version
 from agentrl_jax.storage.files import atomic_write
-from agentrl_jax.storage.finite_numbers import check_finite
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
     VERSION_KEY,
     check_format_version,
 )
+from agentrl_jax.storage.nan_checks import check_not_nan
 from agentrl_jax.storage.trust import check_external_names, is_trusted_module
 
 CONFIG_FILE = "config.json"
@@ -244,7 +244,7 @@ def load_config(run_dir: Path) -> Any:
     if not dataclasses.is_dataclass(config):
         raise UserError(f"{path} is damaged (it holds no config): the run cannot be read")
     check_external_names(config)
-    check_finite(config)
+    check_not_nan(config)
     return config
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.storage.finite_numbers import check_finite
+from agentrl_jax.storage.nan_checks import check_not_nan
 from agentrl_jax.training.algorithm import OtherModelConfig, PerAgent
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
@@ -20,7 +20,7 @@ def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
         experiment: what is to run.
         environments: all that it names.
     """
-    check_finite(experiment)
+    check_not_nan(experiment)
     check_numbers(experiment)
     check_agents(experiment)
     check_phases(experiment)

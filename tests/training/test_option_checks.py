@@ -8,11 +8,13 @@ import pytest
 from absl import flags
 from support import letters_config
 
+from agentrl_jax.configs import desk_gated, keydoor_dart
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import cli
 from agentrl_jax.launch.dataclass_flags import parse_literals
 from agentrl_jax.launch.serving import check_dtype
 from agentrl_jax.storage import config_json
+from agentrl_jax.storage.nan_checks import check_not_nan
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
 
@@ -40,11 +42,11 @@ def set_field(path: str, value: object) -> Callable[[Experiment], None]:
         ("demonstrations.episodes", -1, r"config.demonstrations.episodes must be at least 1"),
         ("phases.rl.source.tasks", 0, r"config.phases.rl.source: rollouts need tasks"),
         ("environment.workers", 100_000, r"environment.workers must be at most 10,000"),
-        ("agent.temperature", math.nan, r"config.agent.temperature=nan is not finite"),
+        ("agent.temperature", math.nan, r"config.agent.temperature=nan is not a number"),
         (
             "phases.sft.algorithm.optimizer.learning_rate",
-            math.inf,
-            r"config.phases.sft.algorithm.optimizer.learning_rate=inf is not finite",
+            math.nan,
+            r"config.phases.sft.algorithm.optimizer.learning_rate=nan is not a number",
         ),
     ],
 )
@@ -58,11 +60,16 @@ def test_a_wrong_number_is_refused_before_the_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_config_file_with_a_number_that_is_not_finite_is_refused(tmp_path: Path):
+def test_infinite_numbers_of_a_config_mean_no_limit():
+    check_not_nan(desk_gated.get_config())
+    check_not_nan(keydoor_dart.get_config("base"))
+
+
+def test_a_config_file_with_nan_is_refused(tmp_path: Path):
     config_json.bind_run_dir(tmp_path, letters_config.get_config())
     path = tmp_path / config_json.CONFIG_FILE
     path.write_text(path.read_text().replace('"temperature": 1.0', '"temperature": NaN', 1))
-    with pytest.raises(UserError, match=r"temperature=nan is not finite"):
+    with pytest.raises(UserError, match=r"temperature=nan is not a number"):
         config_json.load_config(tmp_path)
 
 
