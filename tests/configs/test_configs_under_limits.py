@@ -50,7 +50,8 @@ def train(name: str, variant: str, folder: Path) -> list[dict[str, Any]]:
     run_dir = folder / "run"
     summaries = loop.train(experiment, run_dir, quiet=True)
     environments = experiment.evaluation.environments or ("its own",)
-    assert len(summaries) == len(experiment.phases) * len(environments)
+    rows = sum(len(phase.rows()) for phase in experiment.phases.values())
+    assert len(summaries) == rows * len(environments)
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == sum(phase.steps for phase in experiment.phases.values())
     for line in lines:

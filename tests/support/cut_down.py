@@ -37,7 +37,9 @@ def cut_down(experiment: Experiment) -> Experiment:
     smaller = _with_smaller_fields(experiment)
     return dataclasses.replace(
         smaller,
-        evaluation=dataclasses.replace(smaller.evaluation, episodes=2, players=()),
+        evaluation=dataclasses.replace(
+            smaller.evaluation, episodes=2 if smaller.environment.name else 0, players=()
+        ),
     )
 
 
