@@ -1,8 +1,10 @@
 """Names in a config of what lies outside this package: programs, servers, modules."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
+
+from agentrl_jax.config_tree import values
 
 _METADATA_KEY = "external"
 Kind = Literal["program", "server", "module"]
@@ -29,21 +31,18 @@ class NamesExternals:
         return iter(())
 
 
-def external_names(config: Any, location: str = "config") -> Iterator[ExternalName]:
-    """All external names in a config: dataclasses, mappings and sequences, nested in any way."""
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        if isinstance(config, NamesExternals):
-            yield from config.external_names(location)
-        for field in dataclasses.fields(config):
-            value, inner = getattr(config, field.name, None), f"{location}.{field.name}"
-            kind = field.metadata.get(_METADATA_KEY)
-            if kind and value:
-                name = value if isinstance(value, str) else " ".join(value)
-                yield ExternalName(kind, name, inner)
-            yield from external_names(value, inner)
-    elif isinstance(config, Mapping):
-        for key, value in config.items():
-            yield from external_names(value, f"{location}.{key}")
-    elif isinstance(config, list | tuple):
-        for i, value in enumerate(config):
-            yield from external_names(value, f"{location}[{i}]")
+def external_names(config: Any) -> Iterator[ExternalName]:
+    """All external names in a config; nothing is imported before its name was yielded."""
+    for location, value in values(config):
+        if isinstance(value, NamesExternals):
+            yield from value.external_names(location)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from _marked_names(value, location)
+
+
+def _marked_names(config: Any, location: str) -> Iterator[ExternalName]:
+    for field in dataclasses.fields(config):
+        kind, value = field.metadata.get(_METADATA_KEY), getattr(config, field.name, None)
+        if kind and value:
+            name = value if isinstance(value, str) else " ".join(value)
+            yield ExternalName(kind, name, f"{location}.{field.name}")

@@ -89,9 +89,8 @@ def _importable_name(module: str, name: str, location: str) -> str:
     if is_importable or file is None or module == "__main__":
         return module
     path = Path(file).resolve()
-    folders = [path.parents[i].name for i in range(min(MAX_PACKAGES, len(path.parents)))]
-    packages = (".".join([*reversed(folders[:depth]), path.stem]) for depth in range(MAX_PACKAGES))
-    for candidate in (f"agentrl_jax.configs.{path.stem}", *packages):
+    in_packages = (".".join([*path.parts[-1 - i : -1], path.stem]) for i in range(MAX_PACKAGES))
+    for candidate in (f"agentrl_jax.configs.{path.stem}", *in_packages):
         if _source_file(candidate) == path:
             return candidate
     raise UserError(
