@@ -13,6 +13,7 @@ from agentrl_jax.errors import UserError
 if TYPE_CHECKING:
     from agentrl_jax.training.config import Experiment
 
+flags.disclaim_key_flags()  # flags that are defined here are listed with their command's own
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 BROKEN_PIPE = 141  # and of one whose reader closed the pipe
 
@@ -69,6 +70,16 @@ def parse(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS, doc: str
         raise UserError(
             f"{remaining[1]!r} is no flag: flags are written --name=value (--help lists them)"
         )
+
+
+def define_run_flags(run_dir_help: str) -> None:
+    """Define --run_dir, --phase, --agent and --trust, for commands that read a run's weights."""
+    flags.DEFINE_string("run_dir", "", run_dir_help)
+    flags.DEFINE_string(
+        "phase", None, "Which of its phases; by default the last that has a checkpoint."
+    )
+    flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+    define_trust_flag()
 
 
 def define_trust_flag() -> None:

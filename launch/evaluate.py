@@ -11,11 +11,7 @@ from absl import flags
 
 from agentrl_jax.launch import cli
 
-flags.DEFINE_string("run_dir", "", "The run whose policy is evaluated.")
-flags.DEFINE_string(
-    "phase", None, "Which of its phases; by default the last that has a checkpoint."
-)
-flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+cli.define_run_flags("The run whose policy is evaluated.")
 flags.DEFINE_string(
     "environment",
     "",
@@ -30,7 +26,6 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("episodes", 512, "How many environments, an episode each.", lower_bound=1)
 flags.DEFINE_integer("seed", 1_000_000_000, "The first environment's seed.", lower_bound=0)
-cli.define_trust_flag()
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 flags.DEFINE_integer("workers", 1, "Environment processes; 0: this one.", lower_bound=0)
 

@@ -10,14 +10,9 @@ from absl import flags
 
 from agentrl_jax.launch import cli
 
-flags.DEFINE_string("run_dir", "", "The run whose policy is written.")
-flags.DEFINE_string(
-    "phase", None, "Which of its phases; by default the last that has a checkpoint."
-)
-flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+cli.define_run_flags("The run whose policy is written.")
 flags.DEFINE_string("folder", "", "Where; it holds no model yet.")
 flags.DEFINE_string("dtype", "bfloat16", "Of the weights in the files.")
-cli.define_trust_flag()
 
 
 def export() -> None:

@@ -1,8 +1,6 @@
 """A run's policy as the folder of a Hugging Face model."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +11,7 @@ from agentrl_jax.models.adapters import LoraPolicy
 from agentrl_jax.models.decoder import Decoder
 from agentrl_jax.models.layers import DTYPES
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.storage.files import write_json
 from agentrl_jax.training.builders import load_policy
 
 
@@ -42,7 +41,7 @@ def export_policy(
     models.save(folder, decoder, jax.tree.map(lambda x: x.astype(jnp.dtype(dtype)), weights))
     tokenizer.save_pretrained(folder)
     tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    _write_json(folder / "generation_config.json", {**tokens, "do_sample": False})
+    write_json(folder / "generation_config.json", {**tokens, "do_sample": False})
 
 
 def _as_decoder(policy: Policy, params: Params) -> tuple[Decoder, Params]:
@@ -52,7 +51,3 @@ def _as_decoder(policy: Policy, params: Params) -> tuple[Decoder, Params]:
     if isinstance(policy, Decoder):
         return policy, params
     raise UserError(f"a {type(policy).__name__} has no form in Hugging Face's library")
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n")

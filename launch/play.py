@@ -16,18 +16,13 @@ flags.DEFINE_string("environment", "", "A Gymnasium id; by default the run's.")
 flags.DEFINE_multi_string(
     "option", [], "name=value for the environment's constructor; may be repeated."
 )
-flags.DEFINE_string("run_dir", "", "The run whose policy to watch.")
-flags.DEFINE_string(
-    "phase", None, "Which of its phases; by default the last that has a checkpoint."
-)
-flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+cli.define_run_flags("The run whose policy to watch.")
 flags.DEFINE_string(
     "watch", None, "`policy` for the run's, or a scripted policy; by default you play."
 )
 flags.DEFINE_integer(
     "seed", None, "The environment's seed; by default a random one.", lower_bound=0
 )
-cli.define_trust_flag()
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 
 

@@ -14,11 +14,7 @@ from absl import flags
 
 from agentrl_jax.launch import cli
 
-flags.DEFINE_string("run_dir", "", "The run whose policy is served.")
-flags.DEFINE_string(
-    "phase", None, "Which of its phases; by default the last that has a checkpoint."
-)
-flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+cli.define_run_flags("The run whose policy is served.")
 flags.DEFINE_string("model", "", "Or the folder of a Hugging Face model.")
 flags.DEFINE_string("dtype", "float32", "Of that model's weights and activations.")
 flags.DEFINE_string(
@@ -44,7 +40,6 @@ flags.DEFINE_string(
     "",
     "The environment variable that holds the key; empty: a new one, which is printed.",
 )
-cli.define_trust_flag()
 
 
 def serve() -> None:

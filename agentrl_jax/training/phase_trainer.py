@@ -1,7 +1,7 @@
 """`PhaseTrainer`: the steps of one phase: collect, update, publish, report, save."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer, is_finite
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
-from agentrl_jax.storage.line_counter import LineCounter
+from agentrl_jax.storage.line_counter import check_lines
 from agentrl_jax.training.config import ExperienceIterator, Phase
 from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
@@ -228,24 +228,6 @@ def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, 
     return {
         prefix + name: float(np.mean([m[name] for m in updates if name in m])) for name in names
     }
-
-
-def check_lines(run_dir: Path, expected: Mapping[str, int], step: int) -> None:
-    """Raises UserError where a file of records lost lines that were there at a checkpoint.
-
-    Args:
-        run_dir: the run folder.
-        expected: how many lines each file had.
-        step: of the checkpoint.
-    """
-    for name, lines in expected.items():
-        actual = LineCounter(run_dir / name).sync()
-        if actual < lines:
-            raise UserError(
-                f"{run_dir / name} has {actual:,} lines up to step {step}, of {lines:,} that were "
-                "there with its checkpoint: restore the file from a copy, or start over with "
-                "--fresh"
-            )
 
 
 def gather_step(
