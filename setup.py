@@ -44,6 +44,7 @@ DATA = [
     "tensorflow-datasets>=4.9.10,<4.10",
     "importlib_resources>=7,<8",  # tensorflow-datasets imports it and does not require it
     "pyarrow>=26,<27",  # Parquet and Arrow files of records
+    "pandas>=3.0,<4",  # tables of recorded trajectories
 ]
 SERVE = ["starlette>=1.10,<2", "uvicorn>=0.54,<0.55"]
 EXTRAS = {

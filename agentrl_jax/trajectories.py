@@ -4,7 +4,7 @@ They live on the host, are ragged, and hold token ids as sampled.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,6 +58,15 @@ class Sampling:
 def environment_label(task_name: str) -> str:
     """The label of a task's environment, before the "#" of its name: "kuhn#5" -> "kuhn"."""
     return task_name.partition("#")[0]
+
+
+def sum_parts(rewards: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of each named part over the rewards of several turns."""
+    parts: dict[str, float] = {}
+    for turn_rewards in rewards:
+        for name, value in turn_rewards.items():
+            parts[name] = parts.get(name, 0.0) + float(value)
+    return parts
 
 
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
@@ -148,11 +157,7 @@ class Trajectory:
     @property
     def reward_parts(self) -> dict[str, float]:
         """The named parts of the turns' rewards, each summed over the episode."""
-        parts: dict[str, float] = {}
-        for turn in self.turns:
-            for name, value in turn.rewards.items():
-                parts[name] = parts.get(name, 0.0) + float(value)
-        return parts
+        return sum_parts(turn.rewards for turn in self.turns)
 
     @property
     def truncated(self) -> bool:

@@ -6,6 +6,7 @@ agentrl-data --environment=agentrl/Prover-v0 --records=1000 --out=data/prover
 agentrl-data --check=chats.jsonl
 agentrl-data --source=runs/wordle --export=wordle.jsonl
 agentrl-data --source=runs/wordle --export=preferences.jsonl --pairs
+agentrl-data --source=runs/wordle --export=tokens.parquet --table=tokens
 
 The first writes 1,000,000 training and 10,000 validation episodes, the second sets the size and the
 scripted policy, the third takes any environment that has scripted policies. The others are

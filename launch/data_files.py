@@ -9,16 +9,16 @@ from typing import Any
 from agentrl_jax.algorithms.pairwise.reward_model import ranked_pairs
 from agentrl_jax.errors import UserError
 from agentrl_jax.formats.exports import ChatExport, write_chats, write_pairs
+from agentrl_jax.formats.record_tables import TABLES, write_parquet
 from agentrl_jax.launch.data_check import check_file
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.storage import demonstration_file, trajectory_log
 from agentrl_jax.storage.jsonl import read_lines
+from agentrl_jax.storage.segments import segment_paths
 from agentrl_jax.training.demonstrations import open_source
 from agentrl_jax.training.preferences import holds_preferences, open_preferences
 from agentrl_jax.trajectories import Group, Trajectory
 
-TRAJECTORY_LOG = "trajectories.jsonl"  # of a run folder
-LOG_FIELDS = ("phase", "step")  # of a line's header
 GroupKey = tuple[Any, ...]  # equal for the episodes of a group; the task is last
 
 
@@ -31,8 +31,8 @@ class DataFile:
     )
     export: str = option(
         "",
-        "Convert --source into this file: .jsonl in OpenAI's form, or .array_record, which is this "
-        "package's own.",
+        "Convert --source into this file: .jsonl in OpenAI's form, .array_record, which is this "
+        "package's own, or .parquet, one of the tables of a run's trajectories.",
     )
     source: str = option(
         "",
@@ -42,6 +42,7 @@ class DataFile:
     pairs: bool = option(
         False, "Export pairs: every two trajectories of a group whose returns differ."
     )
+    table: str = option("", "Export a .parquet file of episodes, turns or tokens.")
     successful_only: bool = option(False, "Export successful episodes alone.")
     tokenizer: str = option("", "A Hugging Face folder: --check counts tokens with it.")
 
@@ -61,6 +62,8 @@ class DataFile:
         if not (self.source and self.export):
             raise UserError("a conversion needs --source=FILE_OR_RUN_FOLDER and --export=FILE")
         out, source = Path(self.export), Path(self.source)
+        if out.suffix == ".parquet" or self.table:
+            return export_table(source, out, self.table)
         if out.suffix not in (".jsonl", ".array_record") or (self.pairs and out.suffix != ".jsonl"):
             raise UserError(
                 f"--export={out}: name a .jsonl file, or for episodes an .array_record file"
@@ -73,6 +76,19 @@ class DataFile:
         if self.successful_only:
             chats = (x for x in chats if x.trajectory.success)
         return export_episodes(chats, out)
+
+
+def export_table(source: Path, out: Path, name: str) -> str:
+    """Write a table of a trajectory log, and return its number of rows."""
+    log = log_of(source)
+    if not is_trajectory_log(log):
+        raise UserError(f"--table is for a run folder or a trajectory log, not for {source}")
+    if name not in TABLES or out.suffix != ".parquet":
+        raise UserError(
+            f"--export={out} --table={name}: a table is one of {', '.join(TABLES)}, and a .parquet "
+            "file"
+        )
+    return f"{write_parquet(out, trajectory_log.read(log), name):,} {name} in {out}"
 
 
 def export_episodes(chats: Iterator[ChatExport], out: Path) -> str:
@@ -127,19 +143,25 @@ def read_episodes(source: Path) -> Iterator[tuple[GroupKey, ChatExport]]:
             trajectory = demonstrations[i]
             yield (trajectory.task,), ChatExport(trajectory)
         return
-    for header, x in trajectory_log.read(source):
-        origin = {**{name: header[name] for name in LOG_FIELDS}, "group": x.group}
+    for record in trajectory_log.read(source):
+        x = record.trajectory
+        origin = {"phase": record.phase, "step": record.step, "group": x.group}
         metadata = {**origin, "sample": x.sample, "seed": x.seed, "agent_index": x.agent_index}
         yield (*origin.values(), x.agent_index, x.task), ChatExport(x, metadata)
 
 
 def log_of(source: Path) -> Path:
     """The trajectory log of a run folder; any other path as it is."""
-    return source / TRAJECTORY_LOG if (source / TRAJECTORY_LOG).is_file() else source
+    log = source / trajectory_log.FOLDER
+    return log if log.is_dir() else source
 
 
 def is_trajectory_log(path: Path) -> bool:
-    """Whether the first line of a file is a trajectory with its tokens."""
+    """Whether it is a folder of segments, or a file whose first line is a trajectory with its
+    tokens.
+    """
+    if path.is_dir() and segment_paths(path):
+        return True
     if path.suffix != ".jsonl" or not path.is_file():
         return False
     try:

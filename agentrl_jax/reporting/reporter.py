@@ -17,13 +17,15 @@ from agentrl_jax.reporting.progress_line import ProgressLine
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.storage.line_counter import LineCounter
-from agentrl_jax.trajectories import Group
+from agentrl_jax.storage.segments import segment_paths
+from agentrl_jax.storage.trajectory_recorder import TrajectoryRecorder
 
-LOG_PATTERNS = ("metrics.jsonl", "trajectories*.jsonl")  # process 3 writes trajectories.3.jsonl
+METRICS = "metrics.jsonl"
+MAX_BYTES = 2 * 2**30  # of a process's trajectories
 
 
 class Reporter:
-    """Writes metrics.jsonl, trajectories.jsonl and TensorBoard events into `run_dir`, and a
+    """Writes metrics.jsonl, TensorBoard events and the folder trajectories/ into `run_dir`, and a
     progress line on the terminal.
 
     The names of metrics that depend on the clock start with `time/`: two equal runs have equal
@@ -33,7 +35,7 @@ class Reporter:
         UserError: the folder cannot be written, or a package of the `report` extra is missing.
     """
 
-    def __init__(self, run_dir: Path, quiet: bool = False) -> None:
+    def __init__(self, run_dir: Path, quiet: bool = False, max_bytes: int = MAX_BYTES) -> None:
         for package in ("matplotlib", "tensorboardX"):  # before a long run, not at its end
             require_package(package)
         self._run_dir, self._quiet = run_dir, quiet
@@ -41,12 +43,13 @@ class Reporter:
         self._console = Console(quiet=quiet, highlight=False, width=None if self._terminal else 100)
         self._tensorboard: Any = None
         self._progress_line: ProgressLine | None = None
-        self._line_counters = _line_counters(run_dir, "metrics.jsonl", "trajectories.jsonl")
+        self._line_counter = LineCounter(run_dir / METRICS)
+        self.recorder = TrajectoryRecorder(run_dir, 0, max_bytes, self.log)
         with self._report_write_errors():
             run_dir.mkdir(parents=True, exist_ok=True)
             for path in self._log_paths():
                 jsonl.repair(path)
-            self._metrics_file = open(run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
+            self._metrics_file = open(run_dir / METRICS, "a", encoding="ascii")  # noqa: SIM115
         self._total_steps = self._count_steps()  # over all phases: TensorBoard's step
 
     def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
@@ -59,20 +62,21 @@ class Reporter:
             return line["phase"] not in later and (line["phase"] != phase or line["step"] < step)
 
         self._close_files()
+        self.recorder.reopen()
         with self._report_write_errors():
             for path in self._log_paths():
                 jsonl.filter_lines(path, is_before)
-            self._line_counters = _line_counters(self._run_dir, *self._line_counters)
-            self._metrics_file = open(self._run_dir / "metrics.jsonl", "a", encoding="ascii")  # noqa: SIM115
+            self._line_counter = LineCounter(self._run_dir / METRICS)
+            self._metrics_file = open(self._run_dir / METRICS, "a", encoding="ascii")  # noqa: SIM115
         self._total_steps = self._count_steps()
 
     def sync(self) -> dict[str, int]:
         """Bring metrics and trajectories to the disk; returns how many lines each file has."""
         with self._report_write_errors():
-            return {name: counter.sync() for name, counter in self._line_counters.items()}
+            return {METRICS: self._line_counter.sync(), **self.recorder.sync()}
 
     def _count_steps(self) -> int:
-        return sum(1 for _ in jsonl.read_lines(self._run_dir / "metrics.jsonl"))
+        return sum(1 for _ in jsonl.read_lines(self._run_dir / METRICS))
 
     def begin(self, phase: str, total: int, completed: int) -> None:
         """Start the progress line of a phase of `total` steps, `completed` of them before."""
@@ -106,15 +110,6 @@ class Reporter:
         if self._progress_line is not None and self._progress_line.phase == phase:
             self._stop()
 
-    def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
-        """Append the groups' trajectories to trajectories.jsonl."""
-        trajectory_log.write(
-            self._run_dir / "trajectories.jsonl",
-            [t for group in groups for t in group.trajectories],
-            step,
-            phase,
-        )
-
     def log(self, text: str) -> None:
         """One status line."""
         self._console.print(text, markup=False, soft_wrap=True)
@@ -144,11 +139,14 @@ class Reporter:
             self.log(encodable_text(difference_sentence(difference, names), self._console))
 
     def _log_paths(self) -> list[Path]:
-        return [path for name in LOG_PATTERNS for path in sorted(self._run_dir.glob(name))]
+        metrics = self._run_dir / METRICS
+        segments = segment_paths(self._run_dir / trajectory_log.FOLDER)  # of all processes
+        return [*([metrics] if metrics.exists() else []), *segments]
 
     def close(self) -> None:
         """Restore the terminal and close all files; may be called twice."""
         self._stop()
+        self.recorder.close()
         self._close_files()
 
     def _close_files(self) -> None:
@@ -190,25 +188,23 @@ class SilentReporter:
     and prints its warnings; all else the coordinator reports.
     """
 
-    def __init__(self, run_dir: Path, quiet: bool, process: int) -> None:
-        self._path, self._process = run_dir / f"trajectories.{process}.jsonl", process
-        self._line_counters = _line_counters(run_dir, self._path.name)
+    def __init__(
+        self, run_dir: Path, quiet: bool, process: int, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self._process = process
+        self.recorder = TrajectoryRecorder(run_dir, process, max_bytes, self.warn)
         self._console = Console(quiet=quiet, highlight=False, stderr=True)
 
-    def trajectories(self, phase: str, step: int, groups: Sequence[Group]) -> None:
-        trajectory_log.write(
-            self._path, [t for group in groups for t in group.trajectories], step, phase
-        )
-
     def sync(self) -> dict[str, int]:
-        return {name: counter.sync() for name, counter in self._line_counters.items()}
+        return self.recorder.sync()
 
     def warn(self, text: str) -> None:
         self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
 
     def log(self, text: str) -> None: ...
 
-    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None: ...
+    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
+        self.recorder.reopen()
 
     def begin(self, phase: str, total: int, completed: int) -> None: ...
 
@@ -223,11 +219,8 @@ class SilentReporter:
         names: tuple[str, str] = ("GRPO", "SFT"),
     ) -> None: ...
 
-    def close(self) -> None: ...
-
-
-def _line_counters(run_dir: Path, *names: str) -> dict[str, LineCounter]:
-    return {name: LineCounter(run_dir / name) for name in names}
+    def close(self) -> None:
+        self.recorder.close()
 
 
 def encodable_text(text: str, console: Console) -> str:

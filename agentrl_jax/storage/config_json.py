@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from agentrl_jax.config_tree import is_omitted
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.code_version import code_version
 from agentrl_jax.storage.files import atomic_write
@@ -31,7 +32,8 @@ CODE_KEY = "code"  # what the folder was made with, beside the config's own keys
 def to_json(x: Any, location: str = "config") -> Any:
     """The value as plain JSON data.
 
-    A dataclass becomes {"class": "module:name", "fields": {...}}, a function
+    A dataclass becomes {"class": "module:name", "fields": {...}}, without fields that are omitted
+    at their default (`config_tree.OMITTED_AT_DEFAULT`), a function
     {"function": "module:name"}, a dict {"dict": {...}}, a tuple a list.
 
     Args:
@@ -51,7 +53,7 @@ def to_json(x: Any, location: str = "config") -> Any:
         fields = {
             f.name: to_json(getattr(x, f.name), f"{location}.{f.name}")
             for f in dataclasses.fields(x)
-            if f.init
+            if f.init and not is_omitted(f, getattr(x, f.name))
         }
         return {"class": _qualified_name(type(x), location), "fields": fields}
     if callable(x):

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl_jax.errors import UserError
 
-RUN_FORMAT_VERSION = 2
+RUN_FORMAT_VERSION = 3
 DATASET_FORMAT_VERSION = 1
 VERSION_KEY = "format_version"
 

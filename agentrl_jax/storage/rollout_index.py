@@ -6,7 +6,7 @@
         success: 0 of an episode that was cut, NULL where the environment does not report it
         oldest, newest: weight versions of its tokens, or NULL
 
-The trajectory log (trajectories.jsonl) is the source of truth: the index is rebuilt from it
+The trajectory log is the source of truth: the index is rebuilt from it
 whenever it is opened, and after every failure.
 """
 
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl_jax.storage import trajectory_log
 from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.trajectory_record import TrajectoryRecord
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -59,7 +59,7 @@ class RolloutIndex:
     def __init__(
         self,
         path: Path,
-        log_path: Path,
+        read_log: Callable[[], Iterable[TrajectoryRecord]],
         phase: str,
         log: Callable[[str], None] = print,
         track_work: Callable[[str, Callable[[], str]], AbstractContextManager[None]] | None = None,
@@ -68,12 +68,12 @@ class RolloutIndex:
 
         Args:
             path: the SQLite file.
-            log_path: the trajectory log to rebuild from.
+            read_log: reads the trajectory log to rebuild from.
             phase: the phase whose lines of the log count.
             log: called with a line about each failure.
             track_work: a context manager around each piece of work (`Runtime.track_work`).
         """
-        self._path, self._log_path, self._phase = path, log_path, phase
+        self._path, self._read_log, self._phase = path, read_log, phase
         self._log, self._track_work = log, track_work
         self._pending: dict[int, IndexEvent] = {}
         self._condition = threading.Condition()
@@ -149,7 +149,7 @@ class RolloutIndex:
             if rebuild:
                 for table in ("rollouts", "tasks"):
                     connection.execute(f"DELETE FROM {table}")
-                insert_events(connection, read_log_events(self._log_path, self._phase))
+                insert_events(connection, log_events(self._read_log(), self._phase))
             insert_events(connection, events.values())
 
     def close(self) -> None:
@@ -202,16 +202,13 @@ def _rollout_columns(task: int, member: int, trajectory: Trajectory) -> tuple[An
     )
 
 
-def read_log_events(log_path: Path, phase: str) -> Iterator[IndexEvent]:
-    """The used tasks of a phase, with their rollouts, from a trajectory log; none without a log.
-
-    Raises UserError where the log is damaged.
-    """
+def log_events(log: Iterable[TrajectoryRecord], phase: str) -> Iterator[IndexEvent]:
+    """The used tasks of a phase, with their rollouts, from a trajectory log."""
     trajectories: dict[int, list[Trajectory]] = {}
     steps: dict[int, int] = {}
-    for header, trajectory in trajectory_log.read(log_path) if log_path.exists() else ():
-        if header["phase"] == phase:
-            trajectories.setdefault(trajectory.group, []).append(trajectory)
-            steps[trajectory.group] = header["step"]
+    for record in log:
+        if record.phase == phase:
+            trajectories.setdefault(record.trajectory.group, []).append(record.trajectory)
+            steps[record.trajectory.group] = record.step
     for id, members in trajectories.items():
         yield IndexEvent(id, members[0].task, members[0].seed, "used", steps[id], tuple(members))

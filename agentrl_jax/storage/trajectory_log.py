@@ -1,44 +1,45 @@
 """The trajectory log: one JSON line per trajectory, enough to rebuild every token of it.
 
-    {"schema": 1, "phase": "rl", "step": 3, "task": "agentrl/Wordle-v0#7", ...,
+    {"schema": 2, "phase": "rl", "step": 3, "task": "agentrl/Wordle-v0#7", ...,
      "opening": [{"role": "user", ...}],
      "turns": [{"action": {...}, "observation": [...], "reward": -1.0, ...,
-                "calls": [{"prompt": [5, 6], "action": [7], ...}]},
+                "training": {"reward": -0.5, "rewards": {...}},
+                "calls": [{"prompt": [5, 6], "action": [7], ...,
+                           "training": {"weight": [0.1], "advantage": [-0.7], ...}}]},
                {..., "calls": [{"parent": 0, "added": [8, 9], "action": [10], ...}]}]}
 
 A call that extends its parent exactly holds only what its prompt adds to the parent's prompt and
 action, so a line is linear in the episode's length. `parent` counts the trajectory's calls from 0.
-Log-probs are written with nine digits, which identify a float32 uniquely. What is read equals what
-was written, except that `info` comes back as JSON data (a tuple as a list, a NumPy number as a
-number, as after a worker's pipe) and that a parent outside the trajectory is dropped (the prompt
-of such a call is stored in full).
+Log-probs are written with nine digits, which identify a float32 uniquely; what training used with
+six. What is read equals what was written, except that `info` comes back as JSON data (a tuple as a
+list, a NumPy number as a number, as after a worker's pipe) and that a parent outside the trajectory
+is dropped (the prompt of such a call is stored in full).
+
+A log is a file, or the folder of a run: its segments (`storage/segments.py`) in their order.
 """
 
-import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.storage.jsonl import dumps, parse_float, read_lines
+from agentrl_jax.storage.jsonl import dumps, read_lines
+from agentrl_jax.storage.segments import segment_paths
+from agentrl_jax.storage.training_json import add_training, training_from_json
 from agentrl_jax.storage.trajectory_json import DAMAGED, trajectory_from_json, trajectory_to_json
 from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.trajectory_record import TrajectoryRecord
 
-SCHEMA = 1
+SCHEMA = 2
+FOLDER = "trajectories"  # of a run folder
 
 
-def write(
-    path: str | os.PathLike[str], trajectories: Sequence[Trajectory], step: int, phase: str
-) -> None:
-    """Append one line per trajectory.
+def write(path: Path, trajectories: Sequence[Trajectory], step: int, phase: str) -> None:
+    """Append one line per trajectory to a file.
 
     Raises:
         UserError: an `info` holds what JSON cannot, or the file cannot be written.
     """
-    lines = [
-        dumps({"schema": SCHEMA, "phase": phase, "step": step, **trajectory_to_json(t)}, t.task)
-        + "\n"
-        for t in trajectories
-    ]
+    lines = [record_line(TrajectoryRecord(phase, step, t)) for t in trajectories]
     try:
         with open(path, "a", encoding="ascii") as file:
             file.write("".join(lines))
@@ -48,14 +49,33 @@ def write(
         ) from error
 
 
-def read(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Trajectory]]:
-    """Yields (header, trajectory) in order; the header holds `schema`, `phase`, `step`, `return`.
+def record_line(record: TrajectoryRecord) -> str:
+    """A record as a line with its line feed; UserError where an `info` holds what JSON cannot."""
+    data = trajectory_to_json(record.trajectory)
+    if record.training is not None:
+        add_training(data, record.training)
+    header = {"schema": SCHEMA, "phase": record.phase, "step": record.step}
+    return dumps({**header, **data}, record.trajectory.task) + "\n"
 
-    A truncated last line is ignored.
+
+def read(path: Path) -> Iterator[TrajectoryRecord]:
+    """The records of a file or of a run's folder `trajectories`, in order.
+
+    A truncated last line of a file is ignored.
 
     Raises:
         UserError: a line is damaged or of another schema; names file and line.
     """
+    return read_files(segment_paths(path) if path.is_dir() else [path])
+
+
+def read_files(paths: Iterable[Path]) -> Iterator[TrajectoryRecord]:
+    """`read`, of several files."""
+    for path in paths:
+        yield from _read_file(path)
+
+
+def _read_file(path: Path) -> Iterator[TrajectoryRecord]:
     for number, data in read_lines(path):
         if data.get("schema") != SCHEMA:
             schema = data.get("schema")
@@ -64,12 +84,12 @@ def read(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Traject
                 "read it with the version that wrote it"
             )
         try:
-            header = {name: data[name] for name in ("schema", "phase", "step")}
-            header["return"] = parse_float(data["return"])
-            trajectory = trajectory_from_json(data)
+            record = TrajectoryRecord(
+                data["phase"], data["step"], trajectory_from_json(data), training_from_json(data)
+            )
         except DAMAGED as error:
             raise UserError(
                 f"{path}, line {number}: not a trajectory ({type(error).__name__}: {error}); "
                 "delete the line"
             ) from error
-        yield header, trajectory
+        yield record

@@ -13,7 +13,8 @@ from agentrl_jax.learner.data_shards import put_sharded
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 
 class Algorithm:
@@ -40,6 +41,14 @@ class Algorithm:
             The next state, and metrics, which may still be on the device.
         """
         raise NotImplementedError
+
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        """What the last step used of each trajectory, for the trajectory log; None where it was
+        not given the trajectory, or keeps no account.
+        """
+        return [None] * len(trajectories)
 
     def host_state(self) -> Any:
         """Plain JSON data for a checkpoint: histories, populations, replay buffers."""

@@ -44,7 +44,7 @@ class AsyncRollouts:
         suffix = f".{index}" if index else ""
         rollout_index = RolloutIndex(
             run.run_dir / f"rollouts{suffix}.sqlite",
-            run.run_dir / f"trajectories{suffix}.jsonl",
+            run.read_trajectories,
             name,
             run.warn,
             run.runtime.track_work,

@@ -1,13 +1,14 @@
 """`Experiment`: the complete description of a run as one plain dataclass."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from jax.sharding import Mesh
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import MeshConfig
@@ -23,6 +24,7 @@ from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig, PerAgent
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectory_record import TrajectoryRecord
 from agentrl_jax.workers.latency import EnvLatency
 from agentrl_jax.workers.ray_pool import ClusterConfig
 
@@ -227,7 +229,9 @@ class Experiment:
     engine: EngineConfig = field(default_factory=EngineConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     seed: int = 0
-    record_groups: int = 2  # groups of each step that are written to trajectories.jsonl
+    record_groups: int = 2  # groups of each step that are recorded in the folder trajectories/
+    # Of a process's recorded trajectories; beyond it the oldest are deleted.
+    record_mib: int = field(default=2048, metadata=OMITTED_AT_DEFAULT)
     # Time is simulated instead of measured, so that an asynchronous run is reproducible.
     clock: VirtualClock | None = None
 
@@ -256,6 +260,8 @@ class RunContext:
     mesh: Mesh  # the learner's
     demonstrations: Path | None  # a file or a dataset folder
     warn: Callable[[str], None]  # reports a failure in this process
+    # What this process has recorded in the trajectory log.
+    read_trajectories: Callable[[], Iterator[TrajectoryRecord]]
     exit_stack: contextlib.ExitStack  # closed with the phase
 
     @property

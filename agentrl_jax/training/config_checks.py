@@ -53,6 +53,7 @@ def check_numbers(experiment: Experiment) -> None:
     for field, number in (
         ("evaluation.episodes", evaluation.episodes),
         ("record_groups", experiment.record_groups),
+        ("record_mib", experiment.record_mib),
     ):
         if number < 0:
             raise UserError(f"config.{field} must be at least 0, not {number:,}")

@@ -78,7 +78,7 @@ class Evaluations:
 
     def trajectories(self, name: str, label: str) -> list[Trajectory]:
         """What a player has played in the environment with this label."""
-        return [trajectory for _, trajectory in trajectory_log.read(self._path(name, label))]
+        return [record.trajectory for record in trajectory_log.read(self._path(name, label))]
 
     def all_trajectories(self, name: str) -> list[Trajectory]:
         """What a player has played in all environments."""

@@ -16,6 +16,7 @@ from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm, PerAgent
 from agentrl_jax.training.config import Phase
 from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 
 def build_algorithm(phase: Phase, policies: Mapping[str, Policy], mesh: Mesh) -> Algorithm:
@@ -67,6 +68,15 @@ class PerAgentAlgorithm(Algorithm):
             metrics |= {f"{agent}/{name}": value for name, value in agent_metrics.items()}
         tokens = [metrics.get(f"{agent}/tokens", 0.0) for agent in self.algorithms]
         return _joined(states), {"tokens": sum(tokens), **metrics}
+
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        by_agent = [algorithm.training_of(trajectories) for algorithm in self.algorithms.values()]
+        return [
+            next((training for training in options if training is not None), None)
+            for options in zip(*by_agent)
+        ]
 
     def host_state(self) -> Any:
         return {agent: algorithm.host_state() for agent, algorithm in self.algorithms.items()}

@@ -13,7 +13,9 @@ from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer, is_finite
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
+from agentrl_jax.storage import trajectory_log
 from agentrl_jax.storage.line_counter import check_lines
+from agentrl_jax.storage.segments import without_trimmed
 from agentrl_jax.training.config import ExperienceIterator, Phase
 from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
@@ -32,6 +34,7 @@ from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.stop_signal import StopSignal
 from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectory_record import TrajectoryRecord
 
 
 class StepMetrics(NamedTuple):
@@ -113,7 +116,9 @@ class PhaseTrainer:
         with run.process_group.coordinator_first("what was recorded before"):
             run.reporter.rewind(self._rewound_phases(), self._name, self._first_step)
             if run.process_group.is_coordinator:
-                check_lines(run.run_dir, self._expected_lines, self._first_step)
+                folder = run.run_dir / trajectory_log.FOLDER
+                lines = without_trimmed(folder, self._expected_lines)
+                check_lines(run.run_dir, lines, self._first_step)
             for label in self._phase.rows():
                 run.evaluations.delete(label)
         run.reporter.begin(self._name, self._phase.steps, self._first_step)
@@ -151,7 +156,7 @@ class PhaseTrainer:
         if on_policy:
             metrics |= rollouts
             recorded = len(run.process_group.local_items(range(run.experiment.record_groups)))
-            run.reporter.trajectories(self._name, step, groups[:recorded])
+            run.reporter.recorder.put(self._records(step, groups[:recorded]))
         metrics |= iterator.metrics()
         metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compile_count() - compilations
@@ -165,6 +170,14 @@ class PhaseTrainer:
                 "the same command goes on from here"
             )
             raise Interrupted
+
+    def _records(self, step: int, groups: Sequence[Group]) -> list[TrajectoryRecord]:
+        trajectories = [t for group in groups for t in group.trajectories]
+        training = self._algorithm.training_of(trajectories)
+        return [
+            TrajectoryRecord(self._name, step, trajectory, used)
+            for trajectory, used in zip(trajectories, training, strict=True)
+        ]
 
     def _publish(self, version: int) -> None:
         """Give the engines the weights of the agents that the phase trains."""

@@ -43,7 +43,7 @@ class RejectionSampling:
         path = run.run_dir / "accepted" / f"{run.phase}.jsonl"
         if not run.process_group.all_gather("whether there are rollouts", path.exists())[0]:
             self._write_accepted(run, path)
-        accepted = [trajectory for _, trajectory in trajectory_log.read(path)]
+        accepted = [record.trajectory for record in trajectory_log.read(path)]
         if len(accepted) < self.batch:
             raise UserError(
                 f"{len(accepted)} of {self.rounds} x {self.rollouts.tasks} tasks' rollouts are "

@@ -83,10 +83,11 @@ class Run:
     def _open(self, quiet: bool) -> None:
         """The reporter and the runtime, and all that is built with them."""
         experiment, run_dir = self.experiment, self.run_dir
+        max_bytes = experiment.record_mib * 2**20
         self.reporter = (
-            Reporter(run_dir, quiet)
+            Reporter(run_dir, quiet, max_bytes)
             if self.process_group.is_coordinator
-            else SilentReporter(run_dir, quiet, self.process_group.index)
+            else SilentReporter(run_dir, quiet, self.process_group.index, max_bytes)
         )
         if changes := code_changes(run_dir):
             self.reporter.log(
@@ -239,6 +240,7 @@ class Run:
             mesh=self.mesh,
             demonstrations=self.demonstrations,
             warn=self.reporter.warn,
+            read_trajectories=self.reporter.recorder.read,
             exit_stack=self.exit_stack,
         )
 

@@ -45,7 +45,7 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     write_json(run.run_dir / "summary.json", content)
     run.reporter.log(
         f"everything is in {run.run_dir}: "
-        "summary.json, curves.png, metrics.jsonl, trajectories.jsonl, checkpoints"
+        "summary.json, curves.png, metrics.jsonl, trajectories, checkpoints"
     )
     return summaries
 

@@ -27,6 +27,7 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
 from agentrl_jax.trajectories import Call, Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 PHASE_NAMES = ("read", "imitate")
 
@@ -114,6 +115,11 @@ class Flywheel(Algorithm):
     def init(self, key: Array, params: Params) -> TrainState:
         self._key, self._seed = key, int(np.asarray(jax.random.key_data(key)).ravel()[-1])
         return self._rl.init(key, params)
+
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        return self._rl.training_of(trajectories)
 
     def host_state(self) -> Any:
         states = [buffer.state() for buffer in self._buffers]

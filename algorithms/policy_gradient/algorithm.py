@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from agentrl_jax.algorithms.experience.filters import apply_filter
+from agentrl_jax.algorithms.experience.reward_metrics import trained_reward_metrics
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.policy_gradient.auxiliary import replace_group_logp
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, check_config
@@ -23,6 +24,7 @@ from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch,
 from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
 from agentrl_jax.algorithms.policy_gradient.microbatches import MicrobatchPacker
+from agentrl_jax.algorithms.policy_gradient.step_record import StepRecord
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.data_shards import put_sharded
 from agentrl_jax.learner.learner import Learner
@@ -32,7 +34,8 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 
 @pytree_dataclass
@@ -80,6 +83,7 @@ class PolicyGradient(Algorithm):
             c, self._packer, self._learner, self._critic_learner, self._needs_reference
         )
         self._step, self._seed, self._process_group = 0, 0, ProcessGroup()
+        self._step_record: StepRecord | None = None
 
     def init(self, key: Array, params: Params) -> TrainState:
         state, critic = self._learner.init(key, params), None
@@ -152,9 +156,12 @@ class PolicyGradient(Algorithm):
         indexed_groups = self._filter_and_replay(rollouts, process_group, rng)
         main = self._crediting.credit_rollouts(state, indexed_groups, process_group, step)
         trained = [group for _, group in indexed_groups]
+        self._step_record = StepRecord(rollouts, trained, main, c.minibatches)
         metrics = batch_metrics(main, trained, process_group, step)
         counts = process_group.all_gather("groups kept", [len(trained), len(rollouts)])
         num_kept, num_rollouts = np.sum(counts, axis=0)
+        if c.rewards:
+            metrics |= trained_reward_metrics(rollouts, process_group)
         metrics["groups_kept"] = float(num_kept / max(num_rollouts, 1))
         credited_batches = [main]
         for auxiliary, own_groups in zip(c.auxiliaries, reserved):
@@ -173,6 +180,12 @@ class PolicyGradient(Algorithm):
         if c.replay is not None:
             c.replay.add(rollouts)
         return state, metrics | update_metrics
+
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        record = self._step_record
+        return record.of(trajectories) if record else super().training_of(trajectories)
 
     def _token_logp(
         self,

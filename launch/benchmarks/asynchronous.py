@@ -25,11 +25,12 @@ from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes
-from agentrl_jax.storage import trajectory_log
 from agentrl_jax.storage.rollout_index import RolloutIndex
+from agentrl_jax.storage.trajectory_recorder import TrajectoryRecorder
 from agentrl_jax.training.async_rollouts import AsyncRolloutIterator, AsyncRollouts
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.sources import Rollouts
+from agentrl_jax.trajectory_record import TrajectoryRecord
 from agentrl_jax.workers.latency import EnvLatency, WithLatency
 from agentrl_jax.workers.pool import InlinePool
 
@@ -160,8 +161,8 @@ class Trainer:
             tempfile.TemporaryDirectory() as folder,
             Runtime({"policy": engine}, {"policy": self._agent}, workers) as runtime,
         ):
-            log_path = Path(folder) / "trajectories.jsonl"
-            rollout_index = RolloutIndex(Path(folder) / "rollouts.sqlite", log_path, "rl")
+            recorder = TrajectoryRecorder(Path(folder), 0, 2**30, print)
+            rollout_index = RolloutIndex(Path(folder) / "rollouts.sqlite", recorder.read, "rl")
             feed = self._open_feed(runtime, rollout_index, staleness)
 
             def clocks() -> tuple[float, ...]:
@@ -182,14 +183,19 @@ class Trainer:
                 jax.block_until_ready(state.params)
                 runtime.publish(state.params, step + 1)
                 trained += time.perf_counter() - began
-                trajectory_log.write(
-                    log_path, [t for group in groups for t in group.trajectories], step, "rl"
+                recorder.put(
+                    [
+                        TrajectoryRecord("rl", step, trajectory)
+                        for group in groups
+                        for trajectory in group.trajectories
+                    ]
                 )
                 stale.append(float(metrics["staleness"]))
             elapsed = [now - then for now, then in zip(clocks(), before)]
             runtime.engines = {}  # the next measurement reuses the engine
             runtime.close()
             rollout_index.close()
+            recorder.close()
         return Timings(*elapsed, trainer=trained, staleness=float(np.mean(stale)))
 
     def _open_feed(

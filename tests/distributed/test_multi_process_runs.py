@@ -64,7 +64,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_of_two_processes_equals_one(alone: Path, two: Path):
     assert_like(two, alone)
-    assert (two / "trajectories.1.jsonl").exists() and not list(two.glob("evaluations/*unfinished"))
+    assert (two / "trajectories" / "1-000000.jsonl").exists() and not list(
+        two.glob("evaluations/*unfinished")
+    )
 
 
 def test_a_mixture_by_success_of_two_processes_equals_one(tmp_path: Path):

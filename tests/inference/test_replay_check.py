@@ -79,7 +79,7 @@ def test_members_of_a_group_differ(groups: list[Group]):
 @pytest.mark.slow
 def test_a_trajectory_log_is_reproduced(groups: list[Group], tmp_path: Path):
     trajectory_log.write(tmp_path / "log.jsonl", all_trajectories(groups), 0, "rl")
-    logged = [trajectory for _, trajectory in trajectory_log.read(tmp_path / "log.jsonl")]
+    logged = [record.trajectory for record in trajectory_log.read(tmp_path / "log.jsonl")]
     same_engine = engine()
     report = check_replay(logged, same_engine)
     same_engine.close()

@@ -101,8 +101,8 @@ def episode(text: str, reward: float, group: int, sample: int) -> Trajectory:
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
     """Two groups: returns 1, 0, 1 of three texts, and 1, 0 of one text."""
-    (tmp_path / "run").mkdir()
-    log = tmp_path / "run" / "trajectories.jsonl"
+    log = tmp_path / "run" / "trajectories" / "0-000000.jsonl"
+    log.parent.mkdir(parents=True)
     first = [
         episode(text, reward, 0, i) for i, (text, reward) in enumerate(zip("abc", (1.0, 0.0, 1.0)))
     ]
@@ -134,7 +134,11 @@ def test_the_episodes_of_a_run_become_chat_records(run_folder: Path, tmp_path: P
     }
     source = open_source(tmp_path / "chats.jsonl")
     assert [source[i].total_reward for i in range(6)] == [1, 0, 1, 1, 0, 0.5]
-    convert(run_folder / "trajectories.jsonl", tmp_path / "good.jsonl", successful_only=True)
+    convert(
+        run_folder / "trajectories" / "0-000000.jsonl",
+        tmp_path / "good.jsonl",
+        successful_only=True,
+    )
     assert len((tmp_path / "good.jsonl").read_text().splitlines()) == 4
 
 

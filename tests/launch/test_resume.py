@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.commands import SMALL, run
 from support.forked import ForkedProcess, start_forked
-from support.processes import ROOT, process_environment
+from support.processes import ROOT, process_environment, recorded_lines
 
 
 def flags(run_dir: Path) -> list[str]:
@@ -56,7 +56,7 @@ def assert_equal_runs(a: Path, b: Path) -> None:
             json.loads((a / "summary.json").read_text())[name]
             == json.loads((b / "summary.json").read_text())[name]
         )
-    assert (a / "trajectories.jsonl").read_text() == (b / "trajectories.jsonl").read_text()
+    assert recorded_lines(a) == recorded_lines(b)
 
 
 @pytest.mark.slow

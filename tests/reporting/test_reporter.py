@@ -16,11 +16,11 @@ import pytest
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.reporting import plots, progress_line
-from agentrl_jax.reporting import reporter as reporter_module
 from agentrl_jax.reporting.reporter import Reporter, difference_sentence
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.trajectories import Group, Trajectory, Turn
+from agentrl_jax.trajectory_record import TrajectoryRecord
 
 PHASES = ("sft", "rl", "polish")
 
@@ -40,12 +40,16 @@ def group(reward: float) -> Group:
     return Group("task", (Trajectory((user("go"),), (Turn((), assistant("a"), (), reward),)),))
 
 
+def records(step: int) -> list[TrajectoryRecord]:
+    return [TrajectoryRecord("rl", step, t) for t in group(float(step)).trajectories]
+
+
 def record_steps(reporter: Reporter, sft: int, rl: int) -> None:
     for step in range(sft):
         reporter.step("sft", step, {"loss": 1.0 / (step + 1)}, 0.5)
     for step in range(rl):
         reporter.step("rl", step, {"rollout/return": float(step)}, 0.5)
-        reporter.trajectories("rl", step, [group(float(step))])
+        reporter.recorder.put(records(step))
 
 
 def test_a_step_is_written_at_once_as_one_line(tmp_path: Path, reporter: Reporter):
@@ -86,9 +90,7 @@ def test_rewinding_deletes_the_step_and_everything_after_it(tmp_path: Path, repo
     reporter.rewind(PHASES, "rl", 1)
     remaining = [(line["phase"], line["step"]) for line in lines(tmp_path / "run")]
     assert remaining == [("sft", 0), ("sft", 1), ("rl", 0), ("unknown", 9)]
-    assert [
-        header["step"] for header, _ in trajectory_log.read(tmp_path / "run" / "trajectories.jsonl")
-    ] == [0]
+    assert [record.step for record in trajectory_log.read(tmp_path / "run" / "trajectories")] == [0]
     reporter.step("rl", 1, {"loss": 0.0}, 0.1)
     assert lines(tmp_path / "run")[-1]["step"] == 1
 
@@ -100,12 +102,7 @@ def test_a_killed_and_resumed_run_leaves_the_lines_of_an_uninterrupted_one(tmp_p
     killed = Reporter(tmp_path / "killed", quiet=True)
     record_steps(killed, sft=2, rl=2)
     killed.close()
-    log_names = [
-        path.name
-        for name in reporter_module.LOG_PATTERNS
-        for path in (tmp_path / "killed").glob(name)
-    ]
-    assert len(log_names) == 2
+    log_names = ["metrics.jsonl", "trajectories/0-000000.jsonl"]
     for name in log_names:
         with (tmp_path / "killed" / name).open("a") as file:
             file.write('{"phase": "rl", "st')
@@ -113,7 +110,7 @@ def test_a_killed_and_resumed_run_leaves_the_lines_of_an_uninterrupted_one(tmp_p
     resumed.rewind(PHASES, "rl", 1)
     for step in (1, 2):
         resumed.step("rl", step, {"rollout/return": float(step)}, 0.5)
-        resumed.trajectories("rl", step, [group(float(step))])
+        resumed.recorder.put(records(step))
     resumed.close()
     for name in log_names:
         assert (tmp_path / "killed" / name).read_text() == (

@@ -314,17 +314,17 @@ def test_a_config_that_names_a_class_of_an_older_version_is_reported(tmp_path: P
 
 DAMAGED = {
     "empty": b"",
-    "truncated": b'{"format_version": 2, "class": "agentrl_jax.training.config:Expe',
+    "truncated": b'{"format_version": 3, "class": "agentrl_jax.training.config:Expe',
     "not text": b"\xff\xfe\x00\x01",
     "a list": b"[]",
     "null": b"null",
-    "no class": b'{"format_version": 2}',
-    "no fields": b'{"format_version": 2, "class": "agentrl_jax.training.config:Experiment"}',
-    "a number for a class": b'{"format_version": 2, "class": 5, "fields": {}}',
-    "a list of fields": b'{"format_version": 2, '
+    "no class": b'{"format_version": 3}',
+    "no fields": b'{"format_version": 3, "class": "agentrl_jax.training.config:Experiment"}',
+    "a number for a class": b'{"format_version": 3, "class": 5, "fields": {}}',
+    "a list of fields": b'{"format_version": 3, '
     b'"class": "agentrl_jax.distributed.sharding:MeshConfig", "fields": [1]}',
-    "no name": b'{"format_version": 2, "function": ""}',
-    "a function": b'{"format_version": 2, "function": "agentrl_jax.algorithms.losses.kl:kl_k1"}',
+    "no name": b'{"format_version": 3, "function": ""}',
+    "a function": b'{"format_version": 3, "function": "agentrl_jax.algorithms.losses.kl:kl_k1"}',
 }
 
 

@@ -13,7 +13,7 @@ from support.small_runs import LearnerlessRun, async_source
 
 from agentrl_jax.messages import user
 from agentrl_jax.storage import rollout_index, trajectory_log
-from agentrl_jax.storage.rollout_index import IndexEvent, RolloutIndex, read_log_events
+from agentrl_jax.storage.rollout_index import IndexEvent, RolloutIndex, log_events
 from agentrl_jax.trajectories import Trajectory
 
 TABLES = ("SELECT * FROM tasks ORDER BY id", "SELECT * FROM rollouts ORDER BY task, member")
@@ -33,7 +33,7 @@ def trajectory(group: int, reward: float, versions: list[int]) -> Trajectory:
 
 
 def test_the_rows_hold_the_last_state_of_each_task(tmp_path: Path):
-    index = RolloutIndex(tmp_path / "index.sqlite", tmp_path / "none.jsonl", "rl")
+    index = RolloutIndex(tmp_path / "index.sqlite", list, "rl")
     members = trajectory(5, 1.0, [2, 2, 3]), trajectory(5, 0.0, [3])
     index.put(IndexEvent(4, "task#4", 74, "started"))
     index.put(IndexEvent(5, "task#5", 75, "finished", trajectories=members))
@@ -50,7 +50,7 @@ def test_the_rows_hold_the_last_state_of_each_task(tmp_path: Path):
 def test_a_cut_episode_has_no_success_and_a_silent_environments_is_unknown(tmp_path: Path):
     silent = trajectory(1, 0.0, [0]).replace(success=None)
     members = (silent, silent.replace(stop_reason="tokens"))
-    index = RolloutIndex(tmp_path / "index.sqlite", tmp_path / "none.jsonl", "rl")
+    index = RolloutIndex(tmp_path / "index.sqlite", list, "rl")
     index.put(IndexEvent(1, "task#1", 71, "used", 0, members))
     index.close()
     (rows,) = query(tmp_path / "index.sqlite", "SELECT success, stop FROM rollouts ORDER BY member")
@@ -84,7 +84,7 @@ def test_an_index_rebuilt_from_the_log_equals_the_live_one(tmp_path: Path):
     run = LearnerlessRun(tmp_path, async_source(2), clock=None).run()
     live = query(tmp_path / "rollouts.sqlite", *TABLES)
     assert len(live[0]) == 18 and len(live[1]) == 36
-    rebuilt = RolloutIndex(tmp_path / "rebuilt.sqlite", run.trajectory_log_path, "rl")
+    rebuilt = RolloutIndex(tmp_path / "rebuilt.sqlite", run.read_log, "rl")
     rebuilt.put(IndexEvent(99, "", 0, "started"))
     rebuilt.close()
     tasks, rollouts = query(tmp_path / "rebuilt.sqlite", *TABLES)
@@ -96,7 +96,7 @@ def test_events_dropped_from_a_full_queue_are_read_from_the_log(
 ):
     monkeypatch.setattr(rollout_index, "MAX_PENDING", 2)
     log_path = tmp_path / "trajectories.jsonl"
-    index = RolloutIndex(tmp_path / "index.sqlite", log_path, "rl")
+    index = RolloutIndex(tmp_path / "index.sqlite", lambda: trajectory_log.read(log_path), "rl")
     monkeypatch.setattr(index, "_start", lambda: None)  # nothing is written
     for id in range(5):
         members = (trajectory(id, 1.0, [0]),)
@@ -117,6 +117,5 @@ def test_only_the_lines_of_the_phase_are_indexed(tmp_path: Path):
     trajectory_log.write(log_path, [trajectory(1, 1.0, [0]), trajectory(1, 0.0, [0])], 4, "rl")
     assert [
         (event.id, event.used_at_step, len(event.trajectories))
-        for event in read_log_events(log_path, "rl")
+        for event in log_events(trajectory_log.read(log_path), "rl")
     ] == [(1, 4, 2)]
-    assert list(read_log_events(tmp_path / "none", "rl")) == []

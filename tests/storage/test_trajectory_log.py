@@ -129,6 +129,10 @@ def assert_same(a: Trajectory, b: Trajectory) -> None:
             assert [c is x.parent for c in a.calls] == [c is y.parent for c in b.calls]
 
 
+def read(path: Path) -> list[Trajectory]:
+    return [record.trajectory for record in trajectory_log.read(path)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(0, 10**6), st.text())
 def test_trajectories_are_read_back_exactly(
@@ -139,14 +143,9 @@ def test_trajectories_are_read_back_exactly(
     trajectory_log.write(path, written, step, phase)
     lines = list(trajectory_log.read(path))
     assert path.read_bytes().count(b"\n") == len(lines) == len(written)
-    for old, (header, new) in zip(written, lines):
-        assert header == {
-            "schema": 1,
-            "phase": phase,
-            "step": step,
-            "return": pytest.approx(old.total_reward, nan_ok=True),
-        }
-        assert_same(old, new)
+    for old, record in zip(written, lines):
+        assert (record.phase, record.step, record.training) == (phase, step, None)
+        assert_same(old, record.trajectory)
         assert_same(
             old,
             trajectory_json.decode(
@@ -165,7 +164,7 @@ def test_every_float32_is_read_back_bit_for_bit(
     logp = np.where(np.isnan(logp), np.float32(np.nan), logp)
     path = tmp_path_factory.mktemp("log") / "trajectories.jsonl"
     trajectory_log.write(path, [episode(1, logp=logp)], 0, "rl")
-    ((_, back),) = trajectory_log.read(path)
+    (back,) = read(path)
     assert back.calls[0].sampler_logp.tobytes() == logp.tobytes()
 
 
@@ -197,7 +196,7 @@ def test_a_line_grows_linearly_with_the_episode(tmp_path: Path):
         trajectory_log.write(tmp_path / f"{turns}.jsonl", [episode(turns)], 0, "rl")
         sizes.append((tmp_path / f"{turns}.jsonl").stat().st_size)
     assert sizes[1] < 2.1 * sizes[0]
-    ((_, back),) = trajectory_log.read(tmp_path / "100.jsonl")
+    (back,) = read(tmp_path / "100.jsonl")
     assert len(back.calls[-1].prompt) == 99 * 7 + 3
 
 
@@ -214,7 +213,7 @@ def test_a_line_is_strict_json_with_the_documented_fields(tmp_path: Path):
 
     line = json.loads((tmp_path / "t.jsonl").read_text(), parse_constant=refuse)
     assert (line["schema"], line["phase"], line["step"], line["task"], line["return"]) == (
-        1,
+        2,
         "rl",
         4,
         "agentrl/Maze-v0#3",
@@ -229,7 +228,7 @@ def test_a_line_is_strict_json_with_the_documented_fields(tmp_path: Path):
         0,
         [1, 2, 3],
     )
-    ((_, back),) = trajectory_log.read(tmp_path / "t.jsonl")
+    (back,) = read(tmp_path / "t.jsonl")
     assert back.turns[0].info == {"inf": float("inf"), "visited": [0, 1], "legal": True}
 
 
@@ -238,7 +237,7 @@ def test_a_parent_outside_the_trajectory_is_dropped_but_its_tokens_are_kept(tmp_
     trajectory_log.write(
         tmp_path / "t.jsonl", [complete.replace(turns=complete.turns[1:])], 0, "rl"
     )
-    ((_, back),) = trajectory_log.read(tmp_path / "t.jsonl")
+    (back,) = read(tmp_path / "t.jsonl")
     assert back.calls[0].parent is None and back.calls[1].parent is back.calls[0]
     assert [c.prompt.tolist() for c in back.calls] == [
         c.prompt.tolist() for c in complete.calls[1:]
@@ -254,12 +253,12 @@ def test_info_that_json_cannot_hold_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("damaged", "message"),
     [
-        ('{"schema": 1, "phase"\n', "line 2: not a JSON object"),
+        ('{"schema": 2, "phase"\n', "line 2: not a JSON object"),
         ("[1]\n", "line 2: not a JSON object"),
         ('{"schema": 99}\n', "line 2: schema 99"),
         ('{"phase": "rl"}\n', "line 2: schema None"),
         (
-            '{"schema": 1, "phase": "rl", "step": 0, "return": 0.0, "opening": []}\n',
+            '{"schema": 2, "phase": "rl", "step": 0, "return": 0.0, "opening": []}\n',
             "line 2: not a trajectory",
         ),
         ("[" * 100_000 + "\n", "line 2: not a JSON object"),
@@ -290,12 +289,12 @@ def test_filtering_keeps_the_selected_lines_and_drops_a_truncated_one(tmp_path: 
         trajectory_log.write(path, [episode(2)], step, "rl")
     content = path.read_bytes()
     path.write_bytes(content[:-40])
-    assert [header["step"] for header, _ in trajectory_log.read(path)] == [0, 1, 2]
+    assert [record.step for record in trajectory_log.read(path)] == [0, 1, 2]
     jsonl.filter_lines(path, lambda line: line["step"] < 3)
     assert path.read_bytes() == b"".join(content.splitlines(keepends=True)[:3])
     assert [p.name for p in tmp_path.iterdir()] == ["trajectories.jsonl"]
     jsonl.filter_lines(path, lambda line: line["step"] < 1)
-    assert [header["step"] for header, _ in trajectory_log.read(path)] == [0]
+    assert [record.step for record in trajectory_log.read(path)] == [0]
     jsonl.filter_lines(tmp_path / "absent.jsonl", lambda line: True)
     assert not (tmp_path / "absent.jsonl").exists()
 

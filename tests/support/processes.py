@@ -9,6 +9,8 @@ from typing import Any
 
 from support.forked import ForkedProcess, start_forked
 
+from agentrl_jax.storage.segments import segment_paths
+
 ROOT = Path(__file__).parents[2]
 SUPPORT = Path(__file__).parent
 
@@ -95,12 +97,25 @@ def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
 def sampled_tokens(run_dir: Path) -> dict[tuple[int, int, int], list[list[int]]]:
     """(step, group, sample) -> the tokens of each call, from the logs of all processes."""
     tokens = {}
-    for path in run_dir.glob("trajectories*.jsonl"):
+    for path in segment_paths(run_dir / "trajectories"):
         for line in map(json.loads, path.read_text().splitlines()):
             tokens[line["step"], line["group"], line["sample"]] = [
                 call["action"] for turn in line["turns"] for call in turn["calls"]
             ]
     return tokens
+
+
+def recorded_lines(run_dir: Path) -> list[Any]:
+    """The lines of the trajectory log, without what the clock says."""
+    return [
+        json.loads(line, object_hook=without_times)
+        for path in segment_paths(run_dir / "trajectories")
+        for line in path.read_text().splitlines()
+    ]
+
+
+def without_times(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "time"}
 
 
 def evaluation_table(run_dir: Path) -> Any:

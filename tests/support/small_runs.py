@@ -3,7 +3,7 @@ episodes of varied length.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,6 +48,7 @@ from agentrl_jax.training.config import (
 from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.training.sources import RolloutIterator, Rollouts
 from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling
+from agentrl_jax.trajectory_record import TrajectoryRecord
 from agentrl_jax.workers.latency import EnvLatency, WithLatency
 from agentrl_jax.workers.pool import InlinePool, WorkerPool
 
@@ -203,7 +204,7 @@ class LearnerlessRun:
         self.runtime.add_agent("policy", AGENT, engine)
         self.rollout_index = RolloutIndex(
             self.folder / "rollouts.sqlite",
-            self.trajectory_log_path,
+            self.read_log,
             "rl",
             self.log or print,
             self.runtime.track_work,
@@ -212,6 +213,10 @@ class LearnerlessRun:
     @property
     def trajectory_log_path(self) -> Path:
         return self.folder / "trajectories.jsonl"
+
+    def read_log(self) -> Iterator[TrajectoryRecord]:
+        path = self.trajectory_log_path
+        return trajectory_log.read_files([path] if path.exists() else [])
 
     @property
     def versions(self) -> list[tuple[int, int, tuple[int, ...]]]:

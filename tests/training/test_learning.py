@@ -73,7 +73,7 @@ def test_grpo_learns_what_random_demonstrations_do_not_contain(tmp_path: Path) -
     assert difference[0] - difference[1] > 0
     for name in (
         "metrics.jsonl",
-        "trajectories.jsonl",
+        "trajectories",
         "curves.png",
         "tensorboard",
         "checkpoints/sft",

@@ -40,7 +40,7 @@ def test_a_run_that_overflows_stops_and_keeps_its_last_good_checkpoint(tmp_path:
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["nonfinite"] for line in lines] == [0, 1, 1, 1, 1]
     episodes = list(trajectory_log.read(tmp_path / "nonfinite" / "sft-4.jsonl"))
-    assert len(episodes) == 10 and all(header["step"] == 4 for header, _ in episodes)
+    assert len(episodes) == 10 and all(record.step == 4 for record in episodes)
     steps = {path.name for path in (tmp_path / "checkpoints" / "sft").iterdir() if path.is_dir()}
     assert steps == {"1", "3", "4"}  # the good one, and the newest two
 

@@ -44,7 +44,7 @@ def evolution(steps: int = 4, demonstrations: Demonstrations | None = None) -> E
 
 
 def accepted(run_dir: Path, phase: str) -> list[Trajectory]:
-    return [t for _, t in trajectory_log.read(run_dir / "accepted" / f"{phase}.jsonl")]
+    return [x.trajectory for x in trajectory_log.read(run_dir / "accepted" / f"{phase}.jsonl")]
 
 
 @pytest.mark.slow

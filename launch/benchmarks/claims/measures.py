@@ -13,7 +13,7 @@ def evaluation_trajectories(run_dir: Path) -> list[Trajectory]:
     """The evaluation episodes of the policy after the last phase."""
     row = last_row(run_dir)
     path = run_dir / "evaluations" / row.get("environment", "") / f"{row['name']}.jsonl"
-    return [trajectory for _, trajectory in trajectory_log.read(path)]
+    return [record.trajectory for record in trajectory_log.read(path)]
 
 
 def fraction_within(metric: str, low: float, high: float, start: int = 3) -> Measure:

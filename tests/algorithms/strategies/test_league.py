@@ -212,8 +212,8 @@ def test_a_stopped_run_resumes_with_the_same_opponents(tmp_path: Path):
         ]
 
     assert metrics(broken) == metrics(unbroken)
-    assert (broken / "trajectories.jsonl").read_text() == (
-        unbroken / "trajectories.jsonl"
+    assert (broken / "trajectories" / "0-000000.jsonl").read_text() == (
+        unbroken / "trajectories" / "0-000000.jsonl"
     ).read_text()
     for run_dir in (broken, unbroken):
         assert {path.name for path in (run_dir / "league/rl").iterdir()} >= {"4", "6"}
