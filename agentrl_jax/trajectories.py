@@ -74,6 +74,32 @@ def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
     return len(ids) >= len(prefix) and bool(np.array_equal(ids[: len(prefix)], prefix))
 
 
+@dataclass(frozen=True)
+class CallTime:
+    """When an engine did what for a call: seconds since the Unix epoch.
+
+    It waits until `admitted`, is prefilled until `prefilled` and decodes until `finished`. A server
+    is sent the call at `admitted` and does not report its prefill: `prefilled` is `admitted`.
+    """
+
+    submitted: float
+    admitted: float  # has a row of the engine, or a connection to the server
+    prefilled: float  # the programs that prefill it, and other calls with it, have run
+    finished: float
+    slot: int | None = None  # the engine's row; None: of a server
+
+
+@dataclass(frozen=True)
+class TurnTime:
+    """When the environment was stepped: seconds since the Unix epoch.
+
+    The step includes its wait for a worker that other environments keep busy.
+    """
+
+    environment_start: float
+    environment_end: float
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One generation: prompt and action as token ids, and one entry per action token elsewhere."""
@@ -92,6 +118,7 @@ class Call:
     alternative_logp: np.ndarray | None = None  # float32 [action tokens, k]
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of placeholder tokens in `prompt`
     parent: "Call | None" = None  # the call whose prompt + action this prompt extends exactly
+    time: CallTime | None = None  # None: no engine sampled it, or it was not measured
 
     @property
     def ids(self) -> np.ndarray:
@@ -119,6 +146,7 @@ class Turn:
     truncated: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Message, ...] = ()
+    time: TurnTime | None = None  # None: no environment was stepped, or it was not measured
 
 
 @dataclass(frozen=True, eq=False)

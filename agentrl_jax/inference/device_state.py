@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.distributed.sharding import num_shards, weight_shardings
 from agentrl_jax.inference.decode_program import DecodeChunk
 from agentrl_jax.inference.kv_slots import SlotCopy
@@ -56,6 +57,7 @@ class DeviceState:
         self._copy_weights = jax.jit(lambda p: jax.tree.map(jnp.copy, policy.unstack(p)))
         self.embedding_width = _embedding_width(policy) if images else 0  # of images; 0: no images
         self.sampler_state = SamplerState(rows)
+        self._last_prefill: jax.Array | None = None  # is there when that program has run
 
     def put_weights(self, params: Params) -> Params:
         """A copy of the weights on the engine's devices, always with the same shardings."""
@@ -114,20 +116,29 @@ class DeviceState:
                     embedding_mask[at, first - cached : last - cached] = True
         cache = dataclasses.replace(self._cache, attention_length=attention_length)
         images = (embeddings, embedding_mask) if self.embedding_width else None
-        self._cache = self._programs.prefill(params, cache, cache_row, tokens, start, count, images)
+        self._cache, self._last_prefill = self._programs.prefill(
+            params, cache, cache_row, tokens, start, count, images
+        )
         return int(count.sum())
 
     def decode(
         self, params: Params, attention_length: int, min_steps: int, max_steps: int
-    ) -> DecodeChunk:
-        """Decode the rows that are live in `sampler_state`."""
+    ) -> tuple[DecodeChunk, float]:
+        """Decode the rows that are live in `sampler_state`.
+
+        Returns:
+            The sampled tokens, and when all prefill programs had run: the wait for them is no
+            longer than that for the tokens, since the decode program has been started.
+        """
         self._wait_on_cpu()
         cache = dataclasses.replace(self._cache, attention_length=attention_length)
         limits = np.int32(min_steps), np.int32(max_steps)
         self._cache, chunk = self._programs.decode(
             params, cache, self.sampler_state.ints, self.sampler_state.floats, *limits
         )
-        return jax.device_get(chunk)
+        jax.block_until_ready(self._last_prefill)
+        prefilled = epoch_seconds()
+        return jax.device_get(chunk), prefilled
 
     def copy_slots(self, copies: Sequence[SlotCopy]) -> None:
         """Copy KV slots, as if one after the other."""

@@ -43,7 +43,12 @@ def make_engine(
     firsts = [config.first_device + i * size for i in range(config.engines)]
     configs = [dataclasses.replace(config, engines=1, first_device=first) for first in firsts]
     configs[-1].devices()  # raises before any engine is made
-    return EnginePool([LocalEngine(policy, c, params, detokenize=detokenize) for c in configs])
+    return EnginePool(
+        [
+            LocalEngine(policy, c, params, detokenize=detokenize, first_row=i * c.rows)
+            for i, c in enumerate(configs)
+        ]
+    )
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.sampling import MAX_FED_TOKENS
 from agentrl_jax.trajectories import Call, starts_with
@@ -57,9 +58,9 @@ class SlotCopy:
 class SlotTable:
     """The states of all slots; it only plans copies, the engine carries them out."""
 
-    def __init__(self, num_shards: int, rows: int, parked_slots: int) -> None:
-        """`rows` and `parked_slots` count those of one shard."""
-        self._rows_per_shard = rows
+    def __init__(self, num_shards: int, rows: int, parked_slots: int, first_row: int = 0) -> None:
+        """`rows` and `parked_slots` count those of one shard; `first_row` is the first's number."""
+        self._rows_per_shard, self._first_row = rows, first_row
         self.rows = [KVSlot(shard, i) for shard in range(num_shards) for i in range(rows)]
         self.parked_slots = [
             KVSlot(shard, rows + i) for shard in range(num_shards) for i in range(parked_slots)
@@ -77,6 +78,10 @@ class SlotTable:
     def has_waiting_env(self) -> bool:
         """Whether some row is waiting on its environment."""
         return any(row.request is None and row.cached_calls for row in self.rows)
+
+    def row_number(self, slot: KVSlot) -> int:
+        """The number of a row among those of all shards, and of a pool's engines before this."""
+        return self._first_row + slot.shard * self._rows_per_shard + slot.index
 
     def reuse_parent(self, request: Request) -> bool:
         """Waiting -> working: run the request in the row that holds its parent, if that is idle."""
@@ -215,6 +220,7 @@ class SlotTable:
 
     def _assign(self, slot: KVSlot, request: Request, num_cached_tokens: int) -> None:
         slot.request, slot.num_cached_tokens = request, min(num_cached_tokens, len(request.ids) - 1)
+        request.admitted = epoch_seconds()
 
     def _move_cache(self, source: KVSlot, target: KVSlot) -> None:
         self._drop_prompt(target)

@@ -32,6 +32,7 @@ class LocalEngine:
         params: Params,
         version: int = 0,
         detokenize: Callable[[Sequence[int]], str] | None = None,
+        first_row: int = 0,
     ) -> None:
         """Compile all programs and start the engine's thread.
 
@@ -41,6 +42,7 @@ class LocalEngine:
             params: the first weights, copied.
             version: tags the tokens sampled with these weights.
             detokenize: decodes token ids; only stop strings need it.
+            first_row: the number of its first row in the times of calls.
 
         Raises:
             UserError: the config's sizes do not fit each other or the devices.
@@ -62,7 +64,9 @@ class LocalEngine:
             alternatives=c.alternatives,
             images=c.images,
         )
-        self._slot_table = SlotTable(num_shards, c.rows // num_shards, parked_slots // num_shards)
+        self._slot_table = SlotTable(
+            num_shards, c.rows // num_shards, parked_slots // num_shards, first_row
+        )
         attention_lengths = [c.positions // 2**i for i in reversed(range(c.spans))]
         self._scheduler = Scheduler(
             self._slot_table,

@@ -69,13 +69,14 @@ class ModelRunner:
         if not self._device_state.sampler_state.ints.any():
             return
         attention_length = self._scheduler.attention_length(max_length)
-        decoded = self._device_state.decode(
+        decoded, prefilled = self._device_state.decode(
             params, attention_length, self._config.min_decode_steps, max_steps
         )
         self.counts["decodes"] += 1
         self.counts["sampled_tokens"] += int(decoded.num_written.sum())
         self.counts["fed_tokens"] += int(decoded.num_fed.sum())
         for i, slot, request in list(self._slot_table.active):
+            request.prefilled = request.prefilled or prefilled
             self._append_tokens(decoded, i, slot, request, version)
             reason = self._finish_reason(request, slot) if decoded.num_written[i] else None
             if reason:
@@ -153,7 +154,7 @@ class ModelRunner:
 
     def _finish(self, slot: KVSlot, request: Request, reason: FinishReason) -> None:
         """Turn the request into a call, whose cache stays in the slot."""
-        call = request.to_call(reason)
+        call = request.to_call(reason, self._slot_table.row_number(slot))
         with self._lock:
             self._slot_table.finish(slot, call)
             self._scheduler.last_event_time = slot.last_used

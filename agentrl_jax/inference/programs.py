@@ -25,11 +25,12 @@ def prefill(
     start: Int[Array, "B"],
     counts: Int[Array, "B"],
     images: tuple[Float[Array, "B C D"], Bool[Array, "B C"]] | None = None,
-) -> KVCache:
+) -> tuple[KVCache, Int[Array, "B"]]:
     """Write keys and values of `counts` tokens from position `start` on into `rows` of the cache.
 
     With as many `rows` as the cache has, they are all rows in order; rows past the end are ignored.
-    `images` are embeddings and the mask of the tokens whose embeddings they replace.
+    `images` are embeddings and the mask of the tokens whose embeddings they replace. The second
+    result is each row's length: it can be waited for when the next program has taken the cache.
     """
     columns = jnp.arange(tokens.shape[1])[None]
     embeddings, embedding_mask = images or (None, None)
@@ -44,11 +45,11 @@ def prefill(
     selected = cache if all_rows else jax.tree.map(lambda x: x.at[rows].get(mode="clip"), cache)
     out = policy.apply(params, inputs, selected).cache
     assert out is not None
-    if all_rows:
-        return out
-    return jax.tree.map(
-        lambda x, new: x.at[rows].set(new, mode="drop", unique_indices=True), cache, out
-    )
+    if not all_rows:
+        out = jax.tree.map(
+            lambda x, new: x.at[rows].set(new, mode="drop", unique_indices=True), cache, out
+        )
+    return out, start + counts
 
 
 def copy_slots(
@@ -97,14 +98,14 @@ def copy_slots(
 class Programs:
     """The programs over a mesh; every shard of its `data` axis has its own rows and loops.
 
-    prefill(params, cache, rows, tokens, start, counts, images) -> cache
+    prefill(params, cache, rows, tokens, start, counts, images) -> cache, lengths
     decode(params, cache, ints, floats, min_steps, max_steps) -> cache, DecodeChunk
     copy_slots(cache, parked_cache, source, target, counts) -> cache, parked_cache
 
     Each is compiled once for every attention length.
     """
 
-    prefill: Callable[..., KVCache]
+    prefill: Callable[..., tuple[KVCache, jax.Array]]
     decode: Callable[..., tuple[KVCache, DecodeChunk]]
     copy_slots: Callable[..., tuple[KVCache, KVCache]]
 
@@ -141,10 +142,10 @@ def compile_programs(
             per_shard(
                 functools.partial(prefill, policy),
                 (replicated, data, data, data, data, data, data),
-                data,
+                (data, data),
             ),
             in_shardings=(None, layout, rows, rows, rows, rows, rows),
-            out_shardings=layout,
+            out_shardings=(layout, rows),
             donate_argnums=1,
         ),
         decode=jax.jit(

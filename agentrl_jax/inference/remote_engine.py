@@ -5,17 +5,25 @@ import bisect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import PromptImage
 from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.inference.completions_client import CompletionsClient
 from agentrl_jax.inference.remote_config import RemoteEngineConfig, validate_remote_config
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import Call, FinishReason, RandomKey, Sampling, starts_with
+from agentrl_jax.trajectories import (
+    Call,
+    CallTime,
+    FinishReason,
+    RandomKey,
+    Sampling,
+    starts_with,
+)
 
 T = TypeVar("T")
 
@@ -28,6 +36,7 @@ class _Request:
     sampling: Sampling
     key: RandomKey
     parent: Call | None
+    submitted: float = field(default_factory=epoch_seconds)
 
 
 class RemoteEngine:
@@ -197,7 +206,7 @@ class RemoteEngine:
             raise
 
     async def _sample_call(self, request: _Request) -> Call:
-        version = self._version
+        version, sent = self._version, epoch_seconds()
         tokens, logp = list(request.sampling.forced), [0.0] * len(request.sampling.forced)
         end = self._action_end(request, tokens)
         if end is None:
@@ -232,6 +241,7 @@ class RemoteEngine:
             finish_reason=reason,
             key=request.key,
             parent=parent,
+            time=CallTime(request.submitted, sent, sent, epoch_seconds()),
         )
 
     def _max_action_tokens(self, request: _Request) -> int:

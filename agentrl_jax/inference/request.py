@@ -4,14 +4,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import GenerationFuture, PromptImage
-from agentrl_jax.trajectories import Call, FinishReason, RandomKey, Sampling, starts_with
+from agentrl_jax.trajectories import (
+    Call,
+    CallTime,
+    FinishReason,
+    RandomKey,
+    Sampling,
+    starts_with,
+)
 
 
 @dataclass(eq=False)
 class Request:
     """A call in progress. The lists from `tokens` on have one entry per action token;
-    those of alternatives are empty where none are recorded.
+    those of alternatives are empty where none are recorded. Times are as in `CallTime`.
     """
 
     ids: np.ndarray  # int32: the prompt
@@ -21,6 +29,9 @@ class Request:
     parent: Call | None
     images: tuple[PromptImage, ...]
     future: GenerationFuture
+    submitted: float = field(default_factory=epoch_seconds)
+    admitted: float = 0.0
+    prefilled: float = 0.0  # 0: not yet
     tokens: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)
@@ -63,8 +74,8 @@ class Request:
         for column in columns:
             del column[num_tokens:]
 
-    def to_call(self, reason: FinishReason) -> Call:
-        """The finished call."""
+    def to_call(self, reason: FinishReason, slot: int) -> Call:
+        """The finished call, and the row in which it ran."""
         n = len(self.tokens)
         extends_parent = self.parent is not None and starts_with(self.ids, self.parent.ids)
         has_alternatives = len(self.alternatives) == n > 0
@@ -83,4 +94,10 @@ class Request:
             ),
             alternatives=np.stack(self.alternatives) if has_alternatives else None,
             alternative_logp=np.stack(self.alternative_logp) if has_alternatives else None,
+            time=self._call_time(slot),
         )
+
+    def _call_time(self, slot: int) -> CallTime:
+        """The times of a call that ends now; without a program it is prefilled at its admission."""
+        prefilled = self.prefilled or self.admitted
+        return CallTime(self.submitted, self.admitted, prefilled, epoch_seconds(), slot)

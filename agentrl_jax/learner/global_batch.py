@@ -206,7 +206,7 @@ def _serialize_index(index: TokenIndex, group_indices: Sequence[int]) -> bytes:
 
 
 def _without_prompts(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without prompts and log-probs: what other processes need for credit."""
+    """The trajectory without prompts, log-probs and times: what other processes need for credit."""
 
     def without_prompt(call: Call) -> Call:
         empty = np.zeros(0, np.float32)
@@ -222,7 +222,7 @@ def _without_prompts(trajectory: Trajectory) -> Trajectory:
         )
 
     turns = tuple(
-        dataclasses.replace(turn, calls=tuple(map(without_prompt, turn.calls)))
+        dataclasses.replace(turn, calls=tuple(map(without_prompt, turn.calls)), time=None)
         for turn in trajectory.turns
     )
     return trajectory.replace(turns=turns)

@@ -18,7 +18,15 @@ from agentrl_jax.messages import Message, ToolSchema, with_call_ids
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
 from agentrl_jax.timeouts import time_limit
-from agentrl_jax.trajectories import Call, RandomKey, Sampling, Source, StopReason, Turn
+from agentrl_jax.trajectories import (
+    Call,
+    RandomKey,
+    Sampling,
+    Source,
+    StopReason,
+    Turn,
+    TurnTime,
+)
 
 Messages = tuple[Message, ...]
 # A context manager around a wait: (turn, a function that describes what is waited for).
@@ -183,7 +191,8 @@ class AgentSession:
         Nothing is sampled for it, and its source becomes "patch".
         """
         version = np.full(len(call.action), -1, np.int32)
-        self._injected_calls.append(dataclasses.replace(call, source="patch", version=version))
+        patch = dataclasses.replace(call, source="patch", version=version, time=None)
+        self._injected_calls.append(patch)
 
     def replace_action(self, message: Message, source: Source) -> None:
         """Replace the sampled action, which stays as a call and a note of the turn."""
@@ -199,6 +208,7 @@ class AgentSession:
             entropy=None,
             alternatives=None,
             alternative_logp=None,
+            time=None,
         )
         self._notes.append(self._parse(sampled))
         self._prompt_builder.add_call(call, message)
@@ -212,14 +222,14 @@ class AgentSession:
         terminated: bool,
         truncated: bool,
         info: dict[str, Any],
+        time: TurnTime | None = None,
     ) -> None:
-        """Add the turn of this action and the environment's reply."""
+        """Add the turn of this action and the environment's reply; `time` is that of its step."""
         rewards = info.pop("rewards", {"task": reward})
         calls, notes = tuple(self._current_calls), tuple(self._notes)
         info = with_call_names(info, self._note_names)
-        self._add_turn(
-            Turn(calls, action, observation, reward, rewards, terminated, truncated, info, notes)
-        )
+        outcome = observation, reward, rewards, terminated, truncated, info
+        self._add_turn(Turn(calls, action, *outcome, notes=notes, time=time))
 
     async def replay_turns(self, turns: Sequence[Turn]) -> None:
         """Adopt the turns of another session of the same agent: nothing is sampled for them."""

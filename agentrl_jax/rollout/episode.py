@@ -73,7 +73,7 @@ async def play_episode(
                 break
             with track_wait(len(session.turns), env.location):
                 step_result = await env.step(action)
-            session.observe(action, *step_result)
+            session.observe(action, *step_result, time=env.step_time)
             if on_turn is not None:
                 await on_turn(session)
     finally:

@@ -15,7 +15,7 @@ from agentrl_jax.rollout.agent_session import (
     untracked_wait,
 )
 from agentrl_jax.rollout.episode import session_trajectory
-from agentrl_jax.trajectories import Episode, RandomKey
+from agentrl_jax.trajectories import Episode, RandomKey, TurnTime
 from agentrl_jax.workers.pool import EnvHandle
 
 EMPTY_ACTION = assistant("")  # of a player that its limits have stopped, or whose game is over
@@ -49,6 +49,7 @@ async def play_match(
     """
     sessions: dict[int, AgentSession] = {}
     last_actions: dict[int, Message] = {}
+    step_times: dict[int, TurnTime | None] = {}  # of the last actions
     with track_wait(0, env.location):
         messages, info = await env.reset()
     tools = EpisodeStart.of_reset(messages, info).tools
@@ -66,14 +67,15 @@ async def play_match(
                 if terminated or truncated:
                     session.stop_reason = "terminated" if terminated else "truncated"
             elif session.stop_reason is None:
-                action = last_actions[player]
-                session.observe(action, messages, reward, terminated, truncated, info)
+                outcome = messages, reward, terminated, truncated, info
+                session.observe(last_actions[player], *outcome, time=step_times[player])
             next_action = await session.act() if session.stop_reason is None else None
             if len(sessions) == len(agents) and all(s.stop_reason for s in sessions.values()):
                 break
             last_actions[player] = EMPTY_ACTION if next_action is None else next_action
             with track_wait(len(session.turns), env.location):
                 step_result = await env.step(last_actions[player])
+            step_times[player] = env.step_time
             messages, reward, terminated, truncated, info = step_result
     finally:
         for session in sessions.values():

@@ -9,7 +9,7 @@ import numpy as np
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.storage.jsonl import dumps, from_json_data, parse_float
-from agentrl_jax.trajectories import Call, Sampling, Trajectory, Turn
+from agentrl_jax.trajectories import Call, CallTime, Sampling, Trajectory, Turn, TurnTime
 
 # JSON key -> field of `Trajectory`
 _SCALAR_FIELDS = {
@@ -71,6 +71,7 @@ def _turn_to_json(turn: Turn, call_ids: list[int]) -> dict[str, Any]:
         "truncated": turn.truncated,
         "info": turn.info,
         **({"notes": [note.to_dict() for note in turn.notes]} if turn.notes else {}),
+        **({"time": _turn_time_to_json(turn.time)} if turn.time else {}),
         "calls": [_call_to_json(call, call_ids) for call in turn.calls],
     }
 
@@ -97,7 +98,16 @@ def _call_to_json(call: Call, call_ids: list[int]) -> dict[str, Any]:
         "source": call.source,
         "key": call.key,
         "image_spans": call.image_spans,
+        **({"time": _call_time_to_json(call.time)} if call.time else {}),
     }
+
+
+def _turn_time_to_json(time: TurnTime) -> dict[str, Any]:
+    return {"environment": [round(time.environment_start, 6), round(time.environment_end, 6)]}
+
+
+def _call_time_to_json(time: CallTime) -> dict[str, Any]:
+    return {name: round(value, 6) for name, value in vars(time).items() if value is not None}
 
 
 def _nine_digits(x: np.ndarray) -> list[float]:
@@ -128,6 +138,7 @@ def _turn_from_json(data: Mapping[str, Any], calls: list[Call]) -> Turn:
         truncated=data["truncated"],
         info=from_json_data(data["info"]),
         notes=_messages_from_json(data.get("notes", ())),
+        time=TurnTime(*data["time"]["environment"]) if "time" in data else None,
     )
 
 
@@ -154,6 +165,7 @@ def _call_from_json(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
         else np.stack([_parse_floats(row) for row in data["alternative_logp"]]),
         image_spans=tuple((start, end) for start, end in data["image_spans"]),
         parent=parent,
+        time=CallTime(**data["time"]) if "time" in data else None,
     )
 
 

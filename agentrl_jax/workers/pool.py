@@ -4,15 +4,16 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, action_from_json
 from agentrl_jax.timeouts import Timeouts
+from agentrl_jax.trajectories import TurnTime
 from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
 
 StepResult = tuple[tuple[Message, ...], float, bool, bool, dict[str, Any]]
@@ -72,6 +73,7 @@ class EnvHandle:
 
     def __init__(self, workers: WorkerPool, task: Task, timeouts: Timeouts | None = None) -> None:
         self.task, self.timeouts = task, timeouts or Timeouts()
+        self.step_time: TurnTime | None = None  # when it was last stepped
         self._worker_pool, self._env_id = workers, next(EnvHandle._id_counter)
 
     async def reset(self) -> tuple[tuple[Message, ...], dict[str, Any]]:
@@ -88,9 +90,11 @@ class EnvHandle:
         return _parse_messages(opening), info
 
     async def step(self, action: Message) -> StepResult:
+        start = epoch_seconds()
         observation, *outcome = await self._worker_pool.request(
             "step", self._env_id, self.timeouts.turn, action=action.to_dict()
         )
+        self.step_time = TurnTime(start, epoch_seconds())
         return _parse_messages(observation), *outcome
 
     async def actions(self) -> tuple[str, ...] | None:
@@ -163,96 +167,6 @@ def resolve_future(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None
     )
     if not future.done():
         future.set_exception(error)
-
-
-class RequestQueue:
-    """The unanswered requests of one worker; only the one in progress is timed."""
-
-    def __init__(
-        self, on_timeout: Callable[[float], None], current_request: Callable[[], tuple[int, float]]
-    ) -> None:
-        """Of one worker.
-
-        Args:
-            on_timeout: called with the timeout that was exceeded, in seconds.
-            current_request: the id of the request in progress, and its start time.
-        """
-        self._on_timeout, self._current_request = on_timeout, current_request
-        self._loop = asyncio.get_running_loop()
-        self._ids = itertools.count()
-        self._pending: dict[int, tuple[asyncio.Future[Any], float, int]] = {}
-        self._start_time = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, timeout: float, env_id: int) -> "tuple[int, asyncio.Future[Any]]":
-        """A new request's id and the future of its reply."""
-        identity, future = next(self._ids), self._loop.create_future()
-        self._pending[identity] = future, timeout, env_id
-        if len(self._pending) == 1:
-            self._start_next()
-        return identity, future
-
-    def resolve(self, replies: Sequence[dict[str, Any]]) -> None:
-        """Match replies to the oldest requests.
-
-        Raises:
-            KeyError, TypeError, ValueError: they are not replies to those.
-        """
-        if not replies:
-            raise ValueError("an empty list of replies")
-        for identity, reply in zip(
-            list(itertools.islice(self._pending, len(replies))), replies, strict=True
-        ):
-            if reply["id"] != identity:
-                raise ValueError("a reply to another request")
-            resolve_future(self._pending[identity][0], reply)
-            del self._pending[identity]
-        if self._pending:
-            self._start_next()
-
-    def fail(self, error: EnvironmentFailure, other_error: EnvironmentFailure) -> None:
-        """The worker is gone: `error` for the request in progress, `other_error` for the others."""
-        if self._timer is not None:
-            self._timer.cancel()
-        current_id = self._current()[0] if self._pending else None
-        pending, self._pending, self._timer = self._pending, {}, None
-        for identity, (future, _, _) in pending.items():
-            if not future.done():
-                future.set_exception(error if identity == current_id else other_error)
-
-    def is_busy_with_other_env(self, env_id: int) -> bool:
-        """Whether the worker is busy with another environment; safe to call from other threads."""
-        request = self._pending.get(self._current_request()[0])
-        return request is not None and request[2] != env_id
-
-    def _current(self) -> tuple[int, float]:
-        current = self._current_request()
-        if current[0] in self._pending:
-            return current
-        return next(iter(self._pending)), self._start_time
-
-    def _start_next(self) -> None:
-        """The worker starts the oldest request now."""
-        self._start_time = self._loop.time()
-        self._set_timer(self._start_time + next(iter(self._pending.values()))[1])
-
-    def _set_timer(self, deadline: float) -> None:
-        # One timer for all requests, which checks when it fires, is cheaper than one per request.
-        if self._timer is not None:
-            if self._timer.when() <= deadline:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._check_timeout)
-
-    def _check_timeout(self) -> None:
-        self._timer = None
-        if self._pending:
-            identity, start = self._current()
-            seconds = self._pending[identity][1]
-            if self._loop.time() < start + seconds:
-                self._set_timer(start + seconds)
-            else:
-                self._on_timeout(seconds)
 
 
 class InlinePool:

@@ -9,7 +9,8 @@ import time
 from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.workers.pool import RequestQueue, completed_future
+from agentrl_jax.workers.pool import completed_future
+from agentrl_jax.workers.request_queue import RequestQueue
 from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
 
 SHUTDOWN_GRACE = 2.0  # seconds for the threads to close their environments at the end

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
-from agentrl_jax.workers.pool import RequestQueue, ignore_result
+from agentrl_jax.workers.pool import ignore_result
+from agentrl_jax.workers.request_queue import RequestQueue
 
 BATCHING_DELAY = 0.005  # seconds that a request waits for others to be sent along
 MAX_PRINTED_BYTES = 2**20  # bytes that an environment may print during one request

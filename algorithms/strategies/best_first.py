@@ -18,7 +18,7 @@ from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
 from agentrl_jax.rollout.agent_session import WaitTracker
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.trajectories import Call, Group, RandomKey, Trajectory, Turn
+from agentrl_jax.trajectories import Call, Group, RandomKey, Trajectory, Turn, TurnTime
 from agentrl_jax.workers.pool import EnvHandle, StepResult, Task
 
 Opening = tuple[Message, ...]
@@ -228,12 +228,10 @@ class _Search:
             if result is None:
                 self.counts.failed += 1
                 continue
-            observation, reward, terminated, truncated, info = result
+            (observation, reward, terminated, truncated, info), time = result
             rewards = info.pop("rewards", {"task": reward})
-            turns = (
-                *node.turns,
-                Turn((call,), action, observation, reward, rewards, terminated, truncated, info),
-            )
+            outcome = observation, reward, rewards, terminated, truncated, info
+            turns = (*node.turns, Turn((call,), action, *outcome, time=time))
             logp = node.logp + logps[text]
             if terminated and info.get("success") is None:
                 raise UserError(
@@ -271,13 +269,17 @@ class _Search:
                 actions[action.text] = (call, action)
         return actions
 
-    async def _try_action(self, node: SearchNode, action: Message) -> StepResult | None:
-        """A fresh environment's reply to the action after the node's path.
+    async def _try_action(
+        self, node: SearchNode, action: Message
+    ) -> tuple[StepResult, TurnTime | None] | None:
+        """A fresh environment's reply to the action after the node's path, and its time.
 
         None where it fails at every attempt.
         """
 
-        async def replay_and_step(env: EnvHandle, track_wait: WaitTracker) -> StepResult:
+        async def replay_and_step(
+            env: EnvHandle, track_wait: WaitTracker
+        ) -> tuple[StepResult, TurnTime | None]:
             with track_wait(len(node.turns), env.location):
                 is_same = (await env.reset())[0] == self.opening
                 for turn in node.turns:
@@ -289,6 +291,6 @@ class _Search:
                         "the replay differs",
                         "nonsense",
                     )
-                return await env.step(action)
+                return await env.step(action), env.step_time
 
         return await self.runtime.with_retries(self.task, 0, replay_and_step)

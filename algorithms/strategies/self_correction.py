@@ -71,9 +71,10 @@ class SelfCorrectionRollouts:
             observation, reward, terminated, truncated, info = await driver.step(attempt, action)
             is_over, env_success = terminated or truncated, info.pop("success", None)
             if attempt == 0:
-                session.observe(action, (user(self.instruction),), reward, False, False, info)
+                question = (user(self.instruction),)
+                session.observe(action, question, reward, False, False, info, driver.env.step_time)
                 continue
             if env_success is not None:
                 success, info = bool(env_success), {**info, "success": env_success}
-            session.observe(action, observation, reward, True, False, info)
+            session.observe(action, observation, reward, True, False, info, driver.env.step_time)
         return driver.trajectory(session, success)

@@ -72,7 +72,13 @@ class StrategistRollouts:
                 if terminated or truncated:
                     info = {**info, "rewards": strategy_rewards}
                     strategist.observe(
-                        strategy, strategy_reply, reward, terminated, truncated, info
+                        strategy,
+                        strategy_reply,
+                        reward,
+                        terminated,
+                        truncated,
+                        info,
+                        driver.env.step_time,
                     )
                     success = info.get("success")
                     break
@@ -96,6 +102,7 @@ class StrategistRollouts:
                 terminated,
                 truncated,
                 {**info, "rewards": rewards},
+                driver.env.step_time,
             )
         return self._mark_critical_turns(driver.trajectory(strategist, success))
 

@@ -23,8 +23,10 @@ from support.fixtures import make_call
 
 from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
+from agentrl_jax.inference import engine_pool
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.engine_pool import EnginePool, make_engine
+from agentrl_jax.inference.kv_slots import SlotTable
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.trajectories import Call, Sampling
 
@@ -162,6 +164,23 @@ def test_idle_engines_are_updated_immediately():
     pool.publish({}, 1)
     assert [m.published for m in members] == [[1], [1], [1]]
     pool.close()
+
+
+def test_the_rows_of_a_pools_engines_are_numbered_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    first_rows = []
+
+    def start(policy: Any, config: EngineConfig, params: Any, **fields: Any) -> FakeMember:
+        first_rows.append(fields["first_row"])
+        return FakeMember()
+
+    monkeypatch.setattr(engine_pool, "LocalEngine", start)
+    pool = make_engine(POLICY, EngineConfig(rows=3, engines=2), PARAMS)
+    pool.close()
+    assert first_rows == [0, 3]
+    table = SlotTable(2, 4, 1, first_row=8)
+    assert [table.row_number(row) for row in table.rows] == list(range(8, 16))
 
 
 def test_too_few_devices_raise_before_any_engine_is_made():

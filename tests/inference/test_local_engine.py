@@ -1,5 +1,7 @@
 """The local engine: tokens, log-probs, limits of calls, KV caches, updates of weights, errors."""
 
+import dataclasses
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +37,7 @@ from support.fixtures import (
     record_compilations,
     unpacked_logp,
 )
+from support.untimed import call_time
 
 from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
@@ -88,7 +91,7 @@ EMPTY_CHUNK = DecodeChunk(
 def stub_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
     """An engine whose programs do nothing, so that nothing is compiled and no call ever ends."""
     programs = Programs(
-        lambda _, cache, *__: cache,
+        lambda _, cache, *__: (cache, np.zeros(4, np.int32)),
         lambda _, cache, *__: (cache, EMPTY_CHUNK),
         lambda *caches: caches[:2],
     )  # type: ignore
@@ -363,6 +366,63 @@ def test_a_context_is_filled_to_its_last_position(engine: LocalEngine, prompt: i
             unpacked_logp(POLICY, PARAMS, row, POSITIONS)[row.action_mask],
             atol=1e-5,
         )
+
+
+def test_the_times_of_calls_are_ordered_and_a_row_runs_one_call_at_a_time(engine: LocalEngine):
+    before = time.time() - 0.01
+    futures = [
+        engine.submit(np.arange(9, dtype=np.int32) % 5, Sampling(budget=6), (0, i))
+        for i in range(10)
+    ]
+    calls = [future.result(timeout=30) for future in futures]
+    times = [call_time(call) for call in calls]
+    for call in calls:
+        engine.release(call)
+    assert all(
+        before < t.submitted <= t.admitted <= t.prefilled <= t.finished < time.time() + 0.01
+        for t in times
+    )
+    assert {t.slot for t in times} == set(range(4)) and len(set(times)) == 10
+    assert any(t.admitted > min(other.finished for other in times) for t in times)  # had to wait
+    for slot in range(4):
+        in_slot = sorted((t.admitted, t.finished) for t in times if t.slot == slot)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(in_slot))
+    forced = Sampling(budget=2, forced=(1, 2))  # nothing is left to sample
+    call = engine.submit(np.arange(3, dtype=np.int32), forced, (0,)).result(timeout=30)
+    engine.release(call)
+    t = call_time(call)
+    assert t.submitted <= t.admitted == t.prefilled <= t.finished
+
+
+@dataclasses.dataclass
+class LateArray:
+    """An array that takes a while to be there."""
+
+    seconds: float
+
+    def block_until_ready(self) -> None:
+        time.sleep(self.seconds)
+
+
+def test_prefill_and_decoding_are_timed_apart(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch):
+    programs, device_get = engine._device_state._programs, jax.device_get
+
+    def late_prefill(*arguments: Any) -> Any:
+        return programs.prefill(*arguments)[0], LateArray(0.3)
+
+    def late_device_get(chunk: Any) -> Any:
+        time.sleep(0.1)
+        return device_get(chunk)
+
+    late = Programs(late_prefill, programs.decode, programs.copy_slots)
+    monkeypatch.setattr(engine._device_state, "_programs", late)
+    monkeypatch.setattr(engine._device_state, "_last_prefill", None)  # restored after the test
+    monkeypatch.setattr(jax, "device_get", late_device_get)
+    prompt = np.arange(MAX_FED_TOKENS + 9, dtype=np.int32) % 7
+    call = engine.submit(prompt, Sampling(budget=1), (1,)).result(timeout=30)
+    engine.release(call)
+    t = call_time(call)
+    assert t.prefilled - t.admitted >= 0.3 and 0.1 <= t.finished - t.prefilled < 0.3
 
 
 def test_what_follows_a_stop_string_is_dropped_from_action_and_cache(engine: LocalEngine):

@@ -1,6 +1,7 @@
 """The remote engine, against a server with vLLM's completions and a local engine behind it."""
 
 import dataclasses
+import itertools
 import json
 import socket
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from support.fake_engines import FakeEngine
 from support.fixtures import tiny_policy
+from support.untimed import call_time
 
 from agentrl_jax.context import FullHistory
 from agentrl_jax.engine import Engine, PromptImage
@@ -618,6 +620,19 @@ def test_at_most_max_concurrent_requests_are_in_flight(
     for call in [engine.submit(PROMPT, Sampling(budget=20), (sample,)) for sample in range(12)]:
         assert len(call.result(timeout=30).action) == 20
     assert server.max_concurrent <= 3
+
+
+def test_a_call_is_timed_from_its_submission_with_the_wait_for_a_connection(
+    start: Callable[..., RemoteEngine], server: Server
+):
+    engine, before = start(max_concurrent_requests=1), time.time() - 0.01
+    futures = [engine.submit(PROMPT, Sampling(budget=20), (sample,)) for sample in range(3)]
+    times = sorted((call_time(f.result(timeout=30)) for f in futures), key=lambda t: t.admitted)
+    for t in times:
+        assert before < t.submitted <= t.admitted == t.prefilled < t.finished < time.time() + 0.01
+        assert t.slot is None
+    for t, next_time in itertools.pairwise(times):
+        assert next_time.submitted < t.finished <= next_time.admitted
 
 
 def test_a_cancelled_call_frees_its_connection(start: Callable[..., RemoteEngine], server: Server):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.commands import SMALL, run
 from support.forked import ForkedProcess, start_forked
-from support.processes import ROOT, process_environment, recorded_lines
+from support.processes import ROOT, process_environment
+from support.untimed import untimed_log
 
 
 def flags(run_dir: Path) -> list[str]:
@@ -56,7 +57,7 @@ def assert_equal_runs(a: Path, b: Path) -> None:
             json.loads((a / "summary.json").read_text())[name]
             == json.loads((b / "summary.json").read_text())[name]
         )
-    assert recorded_lines(a) == recorded_lines(b)
+    assert untimed_log(a) == untimed_log(b)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ that nothing is sampled after it.
 """
 
 import dataclasses
+import time
 from concurrent.futures import Future
 from typing import Any, get_args
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from support import faulty_envs
 from support.fixtures import ScriptedEngine
+from support.untimed import turn_time
 
 from agentrl_jax.context import FullHistory
 from agentrl_jax.errors import UserError
@@ -60,6 +62,19 @@ def run_with_limits(limits: Limits) -> tuple[Trajectory, Frugal]:
         )
     assert engine.held_calls == []
     return group.trajectories[0], engine
+
+
+def test_a_turn_knows_when_its_environment_was_stepped():
+    agent = Agent("policy", RENDERER, FullHistory(), Sampling(budget=8))
+    task = Task(faulty_envs.ENVIRONMENT_ID, 0, {"how": "nap"})
+    with Runtime({"policy": Frugal()}, {"policy": agent}, InlinePool()) as runtime:
+        before = time.time() - 0.01
+        (group,) = runtime.collect(IndependentEpisodes(1), [task], (0, 0))
+    times = [turn_time(turn) for turn in group.trajectories[0].turns]
+    moments = [moment for t in times for moment in (t.environment_start, t.environment_end)]
+    assert moments == sorted(moments) and before < moments[0] < moments[-1] < time.time() + 0.01
+    seconds = [t.environment_end - t.environment_start for t in times]
+    assert seconds[1] >= 0.3 > max(seconds[0], seconds[2])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from hypothesis.extra import numpy as arrays
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall, assistant, user
 from agentrl_jax.storage import jsonl, trajectory_json, trajectory_log
-from agentrl_jax.trajectories import Call, Sampling, StopReason, Trajectory, Turn
+from agentrl_jax.trajectories import (
+    Call,
+    CallTime,
+    Sampling,
+    StopReason,
+    Trajectory,
+    Turn,
+    TurnTime,
+)
 
 floats32 = st.floats(width=32, allow_nan=False)
 json_data = st.recursive(
@@ -52,6 +60,11 @@ def array(draw: Any, dtype: type, n: int, elements: Any = None) -> np.ndarray:
     return draw(arrays.arrays(dtype, n, elements=elements))
 
 
+# microseconds since 1970, which a float holds exactly enough
+moments = st.integers(0, 2 * 10**15).map(lambda microseconds: round(microseconds / 1e6, 6))
+call_times = st.builds(CallTime, moments, moments, moments, moments, st.none() | st.integers(0, 99))
+
+
 def make_call(draw: Any, earlier: list[Call]) -> Call:
     """A call without a parent, or one that extends its parent, or one that does not."""
     n = draw(st.integers(0, 4))
@@ -73,6 +86,7 @@ def make_call(draw: Any, earlier: list[Call]) -> Call:
             draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2))
         ),
         parent=parent,
+        time=draw(st.none() | call_times),
     )
 
 
@@ -93,6 +107,7 @@ def make_trajectory(draw: Any) -> Trajectory:
                 terminated=draw(st.booleans()),
                 truncated=draw(st.booleans()),
                 info=draw(st.dictionaries(st.text(), json_data, max_size=3)),
+                time=draw(st.none() | st.builds(TurnTime, moments, moments)),
             )
         )
     return Trajectory(
@@ -230,6 +245,27 @@ def test_a_line_is_strict_json_with_the_documented_fields(tmp_path: Path):
     )
     (back,) = read(tmp_path / "t.jsonl")
     assert back.turns[0].info == {"inf": float("inf"), "visited": [0, 1], "legal": True}
+
+
+def test_times_are_written_to_the_microsecond_and_left_out_where_nothing_was_measured(
+    tmp_path: Path,
+):
+    (turn, second) = episode(2).turns
+    times = CallTime(1e9, 1e9 + 0.1234564, 1e9 + 0.25, 1e9 + 1.5, slot=3)
+    call = dataclasses.replace(turn.calls[0], time=times)
+    remote = dataclasses.replace(call, time=dataclasses.replace(times, slot=None))
+    timed = dataclasses.replace(turn, calls=(call, remote), time=TurnTime(1e9 + 2, 1e9 + 2.0000004))
+    trajectory_log.write(tmp_path / "t.jsonl", [episode(1).replace(turns=(timed, second))], 0, "rl")
+    first, last = json.loads((tmp_path / "t.jsonl").read_text())["turns"]
+    assert first["time"] == {"environment": [1000000002.0, 1000000002.0]}
+    seconds = {
+        "submitted": 1000000000.0,
+        "admitted": 1000000000.123456,
+        "prefilled": 1000000000.25,
+        "finished": 1000000001.5,
+    }
+    assert [call["time"] for call in first["calls"]] == [{**seconds, "slot": 3}, seconds]
+    assert "time" not in last and "time" not in last["calls"][0]
 
 
 def test_a_parent_outside_the_trajectory_is_dropped_but_its_tokens_are_kept(tmp_path: Path):

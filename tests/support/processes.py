@@ -105,18 +105,5 @@ def sampled_tokens(run_dir: Path) -> dict[tuple[int, int, int], list[list[int]]]
     return tokens
 
 
-def recorded_lines(run_dir: Path) -> list[Any]:
-    """The lines of the trajectory log, without what the clock says."""
-    return [
-        json.loads(line, object_hook=without_times)
-        for path in segment_paths(run_dir / "trajectories")
-        for line in path.read_text().splitlines()
-    ]
-
-
-def without_times(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "time"}
-
-
 def evaluation_table(run_dir: Path) -> Any:
     return json.loads((run_dir / "summary.json").read_text())["table"]

@@ -18,6 +18,7 @@ from support.small_runs import (
     rollout_source,
     small_experiment,
 )
+from support.untimed import without_times
 
 from agentrl_jax.algorithms.experience.schedules import IntervalSchedule
 from agentrl_jax.distributed.process_group import ProcessGroup
@@ -40,7 +41,7 @@ SLOW = EnvLatency(2.0)  # of a reply, where a call and a training step take 1
 def encoded(groups: list[Group]) -> list[Any]:
     return [
         [
-            json.dumps(trajectory_json.encode(t.replace(group=0)), sort_keys=True)
+            json.dumps(without_times(trajectory_json.encode(t.replace(group=0))), sort_keys=True)
             for t in group.trajectories
         ]
         for group in groups

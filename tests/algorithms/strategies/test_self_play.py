@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from support import faulty_envs
 from support.fixtures import ScriptedEngine, make_credit_inputs, tiny_policy
+from support.untimed import turn_time
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.algorithms.advantages.grouping import player_of_trajectory
 from agentrl_jax.algorithms.advantages.turn import MARS
 from agentrl_jax.algorithms.strategies.self_play import ScriptedOpponent, SelfPlay, game_score
+from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.context import FullHistory
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
@@ -44,6 +46,7 @@ class KeyedEngine(ScriptedEngine):
         super().__init__(RENDERER, "")
         self._texts, self.num_slots = texts, num_slots
         self.keys: list[RandomKey] = []
+        self.call_times: dict[RandomKey, float] = {}  # by sample, player and turn
 
     def submit(
         self,
@@ -54,6 +57,7 @@ class KeyedEngine(ScriptedEngine):
         images: Any = (),
     ) -> "Future[Call]":
         self.keys.append(key)
+        self.call_times[key[-3:]] = epoch_seconds()
         text = self._texts[int(np.random.default_rng(list(key)).integers(len(self._texts)))]
         self._action = RENDERER.action_ids(assistant(text))[: sampling.budget]
         return super().submit(ids, sampling, key, parent)
@@ -114,6 +118,22 @@ def test_the_policy_plays_all_players_each_with_its_own_random_numbers():
     assert len(set(engine.keys)) == len(engine.keys) and {key[4] for key in engine.keys} == {0, 1}
     assert len({tuple(action_texts(t)) for group in groups for t in group.trajectories}) > 2
     assert not engine.held_calls  # all cached calls were released
+
+
+def test_a_turn_has_the_time_of_the_step_of_its_own_action():
+    engine = KeyedEngine(("p", "b"))
+    (group,) = collected(SelfPlay(3), [Task(KUHN, 1)], {"policy": engine})
+    for sample in range(3):
+        turns = sorted(
+            (engine.call_times[sample, t.agent_index, i], dataclasses.astuple(turn_time(turn)))
+            for t in group.trajectories
+            if t.sample == sample
+            for i, turn in enumerate(t.turns)
+        )
+        assert len(turns) >= 2
+        ends = [called for called, _ in turns[1:]] + [epoch_seconds()]
+        for (called, (start, end)), next_call in zip(turns, ends):
+            assert called <= start <= end <= next_call
 
 
 def test_each_players_observations_follow_from_the_game():
