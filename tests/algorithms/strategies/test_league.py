@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.fixtures import ScriptedEngine
 from support.interruptions import interrupted_at
-from support.untimed import untimed_lines
+from support.untimed import untimed_log
 
 from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.strategies.league import (
@@ -213,9 +213,7 @@ def test_a_stopped_run_resumes_with_the_same_opponents(tmp_path: Path):
         ]
 
     assert metrics(broken) == metrics(unbroken)
-    assert untimed_lines(broken / "trajectories" / "0-000000.jsonl") == untimed_lines(
-        unbroken / "trajectories" / "0-000000.jsonl"
-    )
+    assert untimed_log(broken) == untimed_log(unbroken)
     for run_dir in (broken, unbroken):
         assert {path.name for path in (run_dir / "league/rl").iterdir()} >= {"4", "6"}
     assert exploitability.compute(broken) == exploitability.compute(unbroken) > 0
