@@ -27,7 +27,8 @@ class ChatTemplate:
 
         Args:
             tokenizer: has a chat template.
-            prepare: messages and tools as the template gets them: texts without tool calls.
+            prepare: messages and tools as the template gets them: texts without tool calls, in
+                which added tokens of outside texts are escaped.
         """
         self._tokenizer, self._prepare = tokenizer, prepare
 
@@ -132,8 +133,12 @@ def _template_message(message: Message) -> dict[str, Any]:
     return data if message.tool_call_id is None else data | {"tool_call_id": message.tool_call_id}
 
 
+def _written(text: str) -> Message:
+    return assistant(text).replace(raw_text=text)
+
+
 def _thinking(text: str) -> Message:
-    return assistant(f"<think>\nso\n</think>\n\n{text}")
+    return _written(f"<think>\nso\n</think>\n\n{text}")
 
 
 PROBE_TOOLS: Tools = (
@@ -150,7 +155,7 @@ _CALL = '<tool_call>\n{"name": "find", "arguments": {"a": "b"}}\n</tool_call>'
 _RESULT = Message("tool", "it", tool_call_id="call_0")
 _CHAT = (user("a"), assistant("b"), user("c"), _thinking("d"), user("e"), assistant("f"))
 _TOOL_LOOPS = (
-    user("a"), assistant(_CALL), _RESULT, _thinking(_CALL), _RESULT, _RESULT, assistant(_CALL),
+    user("a"), _written(_CALL), _RESULT, _thinking(_CALL), _RESULT, _RESULT, _written(_CALL),
     _RESULT, assistant("b"), user("c"), assistant("d"), user("e"), _thinking(_CALL), _RESULT,
     _thinking("f"), _RESULT, assistant("g"), user("h"), assistant("i"),
 )  # fmt: skip

@@ -46,7 +46,8 @@ class Message:
     """One chat message: a role, text or text and image parts, and an assistant's tool calls.
 
     `content` is what stands beside the tool calls. `raw_text` is the text that a policy wrote,
-    where content and calls were parsed from it; a renderer shows it as it is.
+    where calls were parsed from it or it holds added tokens of its tokenizer; a renderer shows it
+    as it is, and what spells such tokens in any other text as plain text.
     """
 
     role: Role

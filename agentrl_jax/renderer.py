@@ -1,14 +1,17 @@
 """`Renderer`: messages to token ids and back; the ids are authoritative, text derives from them."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from agentrl_jax.added_tokens import escaper, unescape
 from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, ToolSchema, assistant
+from agentrl_jax.escaped_messages import MessageEscaper
+from agentrl_jax.messages import Message, ToolSchema, assistant, user
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
 from agentrl_jax.tool_formats import HermesToolFormat, ToolFormat
 from agentrl_jax.tools_as_text import with_tools_as_text
@@ -74,6 +77,13 @@ class Renderer(Protocol):
         """Ids of a demonstrated message, as the policy should write it, stop token included."""
         ...
 
+    def as_written(self, message: Message) -> Message:
+        """A demonstrated message as the policy's own: the added tokens that it spells are tokens.
+
+        Those of any other message without `raw_text` are plain text.
+        """
+        ...
+
 
 def _reject_images(messages: Sequence[Message]) -> None:
     if any(m.images for m in messages):
@@ -88,6 +98,22 @@ def decode_action(renderer: Renderer, action: TokenIds) -> str:
     return renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
 
 
+def _parsed_action(
+    renderer: Renderer, action: TokenIds, tools: Sequence[ToolSchema] = ()
+) -> Message:
+    """The message of sampled ids; `raw_text` keeps its text where added tokens were sampled."""
+    text = decode_action(renderer, action)
+    message = renderer.parse_text(text, tools)
+    control_ids = renderer.codec.added_tokens.control_ids.difference(renderer.stop_ids)
+    return message if control_ids.isdisjoint(action.tolist()) else message.replace(raw_text=text)
+
+
+def _spells_tokens(renderer: Renderer, message: Message) -> bool:
+    """Whether a message without `raw_text` would have other ids if the policy had written it."""
+    is_outside = message.role == "assistant" and message.raw_text is None
+    return is_outside and renderer.codec.added_tokens.pattern.search(message.text) is not None
+
+
 class TextRenderer:
     """A plain transcript, as in LMRL-Gym: every message is encoded separately.
 
@@ -97,6 +123,9 @@ class TextRenderer:
 
     def __init__(self, tokenizer: Any, stop: str = "\n") -> None:
         self.codec = TextCodec(tokenizer)
+        added_tokens = self.codec.added_tokens
+        self._escape = escaper(added_tokens.ids)
+        self._escape_special = escaper(added_tokens.special)
         self._stop_text, self._stop_array = stop, self.codec.encode_plain(stop)
         if len(self._stop_array) != 1:
             raise UserError(
@@ -106,11 +135,10 @@ class TextRenderer:
         self.stop_ids = (int(self._stop_array[0]),)
 
     def _message_ids(self, message: Message) -> TokenIds:
-        return (
-            self.action_ids(message)
-            if message.role == "assistant"
-            else self.codec.encode_plain(message.text)
-        )
+        if message.role != "assistant":
+            return self.codec.encode_plain(message.text)
+        is_written = message.raw_text is not None
+        return self._action_ids(message, self._escape_special if is_written else self._escape)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
@@ -138,17 +166,22 @@ class TextRenderer:
         )
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
-        return self.parse_text(decode_action(self, action))
+        return _parsed_action(self, action)
 
     def parse_text(self, text: str, tools: Sequence[ToolSchema] = ()) -> Message:
         return assistant(text)
 
     def action_ids(self, message: Message) -> TokenIds:
+        return self._action_ids(message, self._escape_special)
+
+    def _action_ids(self, message: Message, escape: Callable[[str], str]) -> TokenIds:
         if message.tool_calls:
             raise UserError("a plain transcript does not support tool calls: use a chat renderer")
-        return np.concatenate(
-            [self.codec.encode_plain(message.text.removesuffix(self._stop_text)), self._stop_array]
-        )
+        text = escape(message.text.removesuffix(self._stop_text))
+        return np.concatenate([self.codec.encode_escaped(text), self._stop_array])
+
+    def as_written(self, message: Message) -> Message:
+        return message.replace(raw_text=message.text) if _spells_tokens(self, message) else message
 
 
 class ChatRenderer:
@@ -183,47 +216,39 @@ class ChatRenderer:
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
         self._tools_as_text = tools_as_text
         self._template = ChatTemplate(tokenizer, self._prepare)
-        # Escaped in the environment's texts only: the model's own are re-encoded only where the
-        # context is rebuilt.
-        self._special_tokens = [token for token in tokenizer.all_special_tokens if len(token) > 1]
+        self._escaper = MessageEscaper(
+            tool_format,
+            escaper(self.codec.added_tokens.ids),
+            lambda text: self._escape_turns(text),  # found when first needed
+        )
+
+    @functools.cached_property
+    def _escape_turns(self) -> Callable[[str], str]:
+        """Escapes the tokens that begin and end turns and texts.
+
+        A policy's text has others: thoughts, tool calls. These it may only have copied.
+        """
+        chat = self._template.prompt_text([user("a"), assistant("b"), user("c")])
+        named = {self._stop_text, *self.codec.tokenizer.all_special_tokens}
+        special = self.codec.added_tokens.special
+        return escaper([token for token in special if token in named or token in chat])
 
     def _prepare(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> tuple[Sequence[Message], Sequence[ToolSchema]]:
-        """Messages and tools as the template gets them."""
+        """Messages and tools as the template gets them: what spells added tokens is escaped."""
         _reject_images(messages)
-        prepared = [self._escape_special_tokens(self._with_calls_in_text(m)) for m in messages]
+        prepared = [self._escaper.message(message) for message in messages]
+        tools = self._escaper.tools(tools)
         if not self._tools_as_text:
             return prepared, tools
         return with_tools_as_text(prepared, tools, self.tool_format), ()
-
-    def _with_calls_in_text(self, message: Message) -> Message:
-        text = self._action_text(message) if message.role == "assistant" else message.text
-        return Message(message.role, text, tool_call_id=message.tool_call_id)
-
-    def _action_text(self, message: Message) -> str:
-        """The message as the policy wrote it, or would."""
-        if message.raw_text is not None or not message.tool_calls:
-            return message.full_text
-        return self.tool_format.render(message.text, message.tool_calls)
-
-    def _escape_special_tokens(self, message: Message) -> Message:
-        """Special tokens of an environment, user or tool are broken by a space.
-
-        "<|im_end|>"  ->  "< |im_end|>"
-        """
-        text = message.text
-        if message.role == "assistant" or not any(token in text for token in self._special_tokens):
-            return message
-        for token in self._special_tokens:
-            text = text.replace(token, f"{token[0]} {token[1:]}")
-        return message.replace(content=text)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
         text = self._template.prompt_text(messages, tools)
-        return RenderedPrompt(self.codec.encode_with_special_tokens(text))
+        return RenderedPrompt(self.codec.encode_escaped(text))
 
     def continuation_ids(
         self,
@@ -239,10 +264,10 @@ class ChatRenderer:
             if not added.startswith(self._stop_text):
                 return None
             added = added.removeprefix(self._stop_text)
-        return self.codec.encode_with_special_tokens(added)
+        return self.codec.encode_escaped(added)
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
-        return self.parse_text(decode_action(self, action), tools)
+        return _parsed_action(self, action, tools)
 
     def parse_text(self, text: str, tools: Sequence[ToolSchema] = ()) -> Message:
         parsed = self.tool_format.parse(text, tools) if tools else None
@@ -251,8 +276,14 @@ class ChatRenderer:
         return Message("assistant", parsed.content, parsed.calls, raw_text=text)
 
     def action_ids(self, message: Message) -> TokenIds:
-        text = self._action_text(message)
-        return readonly_ids([*self.codec.encode_plain(text).tolist(), *self.stop_ids])
+        text = self._escaper.action(message, self._escape_turns)
+        return readonly_ids([*self.codec.encode_escaped(text).tolist(), *self.stop_ids])
+
+    def as_written(self, message: Message) -> Message:
+        if not _spells_tokens(self, message):
+            return message
+        text = unescape(self._escaper.action(message, self._escape_turns))
+        return message.replace(raw_text=text)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ def describe_tools(tools: Sequence[ToolSchema], tool_format: ToolFormat) -> str:
     """One line per tool, and how a call of the first is written."""
     functions = [tool["function"] for tool in tools]
     properties = functions[0].get("parameters", {}).get("properties", {})
-    example = json.dumps({name: _example_value(schema) for name, schema in properties.items()})
+    examples = {name: _example_value(schema) for name, schema in properties.items()}
+    example = json.dumps(examples, ensure_ascii=False)
     call = tool_format.render("", (ToolCall("", functions[0]["name"], example),))
     lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
     return f"You may call these tools:\n{lines}\nA call is written like this:\n{call}"

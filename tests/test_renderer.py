@@ -282,21 +282,19 @@ def test_no_environment_text_is_a_special_token_in_a_chat(name: str, role: Any, 
         make_call(prompt, renderer.action_ids(history[1])), history, [message]
     )
     assert specials(continuation) == [start, end, start]
-    # It is broken by a space and otherwise as it was.
     decoded = decode_ids(renderer, continuation)
-    escaped = decoded.split(f"{role}\n", 1)[1].rsplit("<|im_end|>", 1)[0]
-    assert escaped.replace(" ", "") == text.replace(" ", "")
+    assert decoded.split(f"{role}\n", 1)[1].rsplit("<|im_end|>", 1)[0] == text
 
 
-def test_special_tokens_in_environment_texts_are_broken_by_a_space():
+def test_special_tokens_in_environment_texts_are_plain_text():
     text = decode_ids(
         CHAT_RENDERERS["bytes"], CHAT_RENDERERS["bytes"].render([user("x<|im_end|>y<pad>")]).ids
     )
-    assert text == "<|im_start|>user\nx< |im_end|>y< pad><|im_end|>\n<|im_start|>assistant\n"
+    assert text == "<|im_start|>user\nx<|im_end|>y<pad><|im_end|>\n<|im_start|>assistant\n"
     parts = Message("user", (TextPart("x<|im_"), TextPart("end|>")))
     assert (
         decode_ids(CHAT_RENDERERS["bytes"], CHAT_RENDERERS["bytes"].render([parts]).ids)
-        == "<|im_start|>user\nx< |im_end|><|im_end|>\n<|im_start|>assistant\n"
+        == "<|im_start|>user\nx<|im_end|><|im_end|>\n<|im_start|>assistant\n"
     )
 
 

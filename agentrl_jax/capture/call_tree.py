@@ -1,54 +1,30 @@
 """The tree of an episode's calls: which call a request extends, its prompt and sampling."""
 
 import dataclasses
-import hashlib
-import json
 import zlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.prompts import (
+    CallNode,
+    Prompt,
+    canonicalize,
+    prefix_hashes,
+    prompt_from_text,
+)
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, ToolSchema, assistant, user
-from agentrl_jax.renderer import TokenIds
+from agentrl_jax.messages import Message, assistant
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.trajectories import Call, RandomKey, Sampling, starts_with
+from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 # Different prompts, after which a session with `max_calls` forgets how often each was requested.
 MAX_COUNTED_PROMPTS = 2**16
-
-
-@dataclass(eq=False)
-class CallNode:
-    """A call in the tree, with the names by which its program refers to it."""
-
-    completion_id: str
-    choice_index: int  # among the choices of its request
-    model: str
-    agent: Agent
-    call: Call
-    history: tuple[Message, ...]  # as the model reads it; its own message is last
-    new_messages: tuple[Message, ...]  # what its prompt adds to the call that it extends, or all
-    full_text: str | None = None  # for completions of text: prompt and completion
-    rewards: dict[str, float] = field(default_factory=dict)
-    tools: tuple[ToolSchema, ...] = ()  # that its request offered
-
-
-@dataclass(frozen=True, eq=False)
-class Prompt:
-    """What the model reads, as token ids and as messages."""
-
-    ids: TokenIds
-    parent: CallNode | None  # the call that it extends
-    history: tuple[Message, ...]
-    new_messages: tuple[Message, ...]  # what it adds to the parent
-    full_text: str | None = None  # for completions of text: all of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +51,7 @@ class CallTree:
         self.nodes: list[CallNode] = []
         self.num_trained_tokens = 0  # sampled by trained agents
         self._node_of_prefix: dict[bytes, CallNode] = {}
+        self._node_of_answer: dict[tuple[str, Message], CallNode] = {}  # by agent and message
         self._prompt_counts: Counter[int] = Counter()
 
     @property
@@ -138,7 +115,8 @@ class CallTree:
         if prompt.full_text is None:
             messages = (*request.messages, choice.message)
             extended = dataclasses.replace(request, messages=messages)
-            self._node_of_prefix[_prefix_hashes(agent, extended)[-1]] = node
+            self._node_of_prefix[prefix_hashes(agent, extended)[-1]] = node
+            self._node_of_answer[agent.name, canonicalize(choice.message)] = node
         return choice
 
     def _evict_oldest(self) -> None:
@@ -150,12 +128,15 @@ class CallTree:
             self._node_of_prefix = {
                 name: node for name, node in self._node_of_prefix.items() if node is not old
             }
+            self._node_of_answer = {
+                answer: node for answer, node in self._node_of_answer.items() if node is not old
+            }
         if max_calls and len(self._prompt_counts) > MAX_COUNTED_PROMPTS:
             self._prompt_counts.clear()
 
     def _prompt_from_messages(self, request: CompletionRequest, agent: Agent) -> Prompt:
-        messages = tuple(request.messages)
-        hashes = _prefix_hashes(agent, request)
+        messages = tuple(self._as_sampled(message, agent) for message in request.messages)
+        hashes = prefix_hashes(agent, request)
         for last in range(len(messages) - 1, 0, -1):
             node = self._node_of_prefix.get(hashes[last])
             if node is not None:
@@ -168,6 +149,13 @@ class CallTree:
                         np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
                     )
         return Prompt(agent.renderer.render(messages, request.tools).ids, None, messages, messages)
+
+    def _as_sampled(self, message: Message, agent: Agent) -> Message:
+        """The message as this agent sampled it, where it did; a client's own is plain text."""
+        if message.role != "assistant":
+            return message
+        node = self._node_of_answer.get((agent.name, canonicalize(message)))
+        return message if node is None else node.history[-1]
 
     def _sampling(self, request: CompletionRequest, agent: Agent, prompt_length: int) -> Sampling:
         sampling = agent.sampling
@@ -219,73 +207,3 @@ class CallTree:
             else ()
         )
         return CompletionChoice(call, Message("assistant", answer.text, tool_calls), reason, tokens)
-
-
-def prompt_from_text(
-    prompt: str | Sequence[int], agent: Agent, nodes: Sequence[CallNode]
-) -> Prompt:
-    """A text, or token ids, as a prompt.
-
-    If it starts with the prompt and action of an earlier call, it extends that call's own ids.
-
-    Raises:
-        APIError: the ids are not in the vocabulary.
-    """
-    codec = agent.renderer.codec
-    if isinstance(prompt, str):
-        candidates = [
-            node
-            for node in nodes
-            if node.agent.name == agent.name
-            and node.full_text is not None
-            and prompt.startswith(node.full_text)
-        ]
-        parent = max(candidates, key=lambda node: len(node.full_text or ""), default=None)
-        new = prompt[len(parent.full_text or "") :] if parent else prompt
-        new_ids, text = codec.encode_with_special_tokens(new), prompt
-    else:
-        ids = np.asarray(prompt, np.int32)
-        if ids.max() >= len(codec.tokenizer):
-            raise APIError(
-                f"the prompt holds the id {ids.max()}, the tokenizer has {len(codec.tokenizer)}",
-                "prompt",
-            )
-        candidates = [
-            node
-            for node in nodes
-            if node.agent.name == agent.name and starts_with(ids, node.call.ids)
-        ]
-        parent = max(candidates, key=lambda node: len(node.call.ids), default=None)
-        new_ids = ids[len(parent.call.ids) :] if parent else ids
-        text = codec.decode(tuple(ids.tolist()))
-        new = codec.decode(tuple(new_ids.tolist()))
-    if parent is None:
-        return Prompt(new_ids, None, (user(text),), (user(text),), text)
-    messages = (user(new),) if new else ()
-    ids = np.concatenate([parent.call.ids, new_ids])
-    return Prompt(ids, parent, (*parent.history, *messages), messages, text)
-
-
-def _prefix_hashes(agent: Agent, request: CompletionRequest) -> list[bytes]:
-    """A hash of each prefix of a conversation: of its agent, tools and messages so far."""
-    names, name = [], repr((agent.name, request.tools)).encode()
-    for message in request.messages:
-        name = hashlib.blake2b(name + repr(canonicalize(message)).encode(), digest_size=16).digest()
-        names.append(name)
-    return names
-
-
-def canonicalize(message: Message) -> Message:
-    """The message with sorted and evenly spaced JSON in its tool calls, which clients change."""
-    calls = tuple(
-        dataclasses.replace(call, arguments=_sort_json_keys(call.arguments))
-        for call in message.tool_calls
-    )
-    return message.replace(tool_calls=calls)
-
-
-def _sort_json_keys(arguments: str) -> str:
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl_jax.capture.api_error import APIError
-from agentrl_jax.capture.call_tree import CallNode
+from agentrl_jax.capture.prompts import CallNode
 
 REWARD_FIELDS = (
     "reward", "rewards", "success", "truncated", "agent", "call", "choice", "final", "id"

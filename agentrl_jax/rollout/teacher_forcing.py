@@ -35,16 +35,24 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
                 if request.model and note is not None:  # another model's: no call of the agent
                     notes.append(note)
                     continue
-            message = turn.action if note is None else note
+            message = agent.renderer.as_written(turn.action if note is None else note)
             call = _demonstration_call(agent, ids, message, parent)
             builder.add_call(call, message)
             calls.append(call)
             if note is None or request is None:
                 break
-            notes.append(note)
+            notes.append(message)
             names.append(request.name)
-        info = with_call_names(turn.info, names)
-        turns.append(dataclasses.replace(turn, calls=tuple(calls), notes=tuple(notes), info=info))
+        action = agent.renderer.as_written(turn.action)
+        turns.append(
+            dataclasses.replace(
+                turn,
+                calls=tuple(calls),
+                action=action,
+                notes=tuple(notes),
+                info=with_call_names(turn.info, names),
+            )
+        )
     return trajectory.replace(turns=tuple(turns))
 
 

@@ -101,6 +101,7 @@ class DocumentEncoder:
         *before, last = document.messages
         if last.role != "assistant":
             raise UserError(f"a conversation ends in an assistant's message, not in {last!r:.200}")
+        before = [self._renderer.as_written(message) for message in before]
         prompt = self._renderer.render(before, document.tools)
         return np.concatenate([prompt.ids, self._renderer.action_ids(last)]).astype(np.int32)
 

@@ -141,7 +141,7 @@ def ignore_result(future: "asyncio.Future[Any]") -> None:
 
 
 def _parse_messages(data: list[dict[str, Any]]) -> tuple[Message, ...]:
-    return tuple(map(Message.from_dict, data))
+    return tuple(Message.from_dict(m).replace(raw_text=None) for m in data)  # no policy's text
 
 
 def importable_env_name(name: str) -> str:

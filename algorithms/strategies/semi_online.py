@@ -94,6 +94,8 @@ class SemiOnlineRollouts:
                 session.stop_reason = "early"
                 break
             patch = await self._history_patch(driver, session, expert_turn, is_match)
+            if patch is not None:
+                patch = session.agent.renderer.as_written(patch)
             is_patched = patch is not None and patch != action
             if patch is not None and is_patched:
                 session.replace_action(patch, "patch")

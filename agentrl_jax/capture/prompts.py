@@ -1,0 +1,113 @@
+"""`Prompt`: what a request has the model read, and the call of its episode that it extends."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.requests import CompletionRequest
+from agentrl_jax.messages import Message, ToolSchema, user
+from agentrl_jax.renderer import TokenIds
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.trajectories import Call, starts_with
+
+
+@dataclass(eq=False)
+class CallNode:
+    """A call in the tree, with the names by which its program refers to it."""
+
+    completion_id: str
+    choice_index: int  # among the choices of its request
+    model: str
+    agent: Agent
+    call: Call
+    history: tuple[Message, ...]  # as the model reads it; its own message is last
+    new_messages: tuple[Message, ...]  # what its prompt adds to the call that it extends, or all
+    full_text: str | None = None  # for completions of text: prompt and completion
+    rewards: dict[str, float] = field(default_factory=dict)
+    tools: tuple[ToolSchema, ...] = ()  # that its request offered
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """What the model reads, as token ids and as messages."""
+
+    ids: TokenIds
+    parent: CallNode | None  # the call that it extends
+    history: tuple[Message, ...]
+    new_messages: tuple[Message, ...]  # what it adds to the parent
+    full_text: str | None = None  # for completions of text: all of it
+
+
+def prompt_from_text(
+    prompt: str | Sequence[int], agent: Agent, nodes: Sequence[CallNode]
+) -> Prompt:
+    """A text, or token ids, as a prompt.
+
+    If it starts with the prompt and action of an earlier call, it extends that call's own ids.
+
+    Raises:
+        APIError: the ids are not in the vocabulary.
+    """
+    codec = agent.renderer.codec
+    if isinstance(prompt, str):
+        candidates = [
+            node
+            for node in nodes
+            if node.agent.name == agent.name
+            and node.full_text is not None
+            and prompt.startswith(node.full_text)
+        ]
+        parent = max(candidates, key=lambda node: len(node.full_text or ""), default=None)
+        new = prompt[len(parent.full_text or "") :] if parent else prompt
+        new_ids, text = codec.encode_with_special_tokens(new), prompt
+    else:
+        ids = np.asarray(prompt, np.int32)
+        if ids.max() >= len(codec.tokenizer):
+            raise APIError(
+                f"the prompt holds the id {ids.max()}, the tokenizer has {len(codec.tokenizer)}",
+                "prompt",
+            )
+        candidates = [
+            node
+            for node in nodes
+            if node.agent.name == agent.name and starts_with(ids, node.call.ids)
+        ]
+        parent = max(candidates, key=lambda node: len(node.call.ids), default=None)
+        new_ids = ids[len(parent.call.ids) :] if parent else ids
+        text = codec.decode(tuple(ids.tolist()))
+        new = codec.decode(tuple(new_ids.tolist()))
+    if parent is None:
+        return Prompt(new_ids, None, (user(text),), (user(text),), text)
+    messages = (user(new),) if new else ()
+    ids = np.concatenate([parent.call.ids, new_ids])
+    return Prompt(ids, parent, (*parent.history, *messages), messages, text)
+
+
+def prefix_hashes(agent: Agent, request: CompletionRequest) -> list[bytes]:
+    """A hash of each prefix of a conversation: of its agent, tools and messages so far."""
+    names, name = [], repr((agent.name, request.tools)).encode()
+    for message in request.messages:
+        name = hashlib.blake2b(name + repr(canonicalize(message)).encode(), digest_size=16).digest()
+        names.append(name)
+    return names
+
+
+def canonicalize(message: Message) -> Message:
+    """The message with sorted and evenly spaced JSON in its tool calls, which clients change."""
+    calls = tuple(
+        dataclasses.replace(call, arguments=_sort_json_keys(call.arguments))
+        for call in message.tool_calls
+    )
+    return message.replace(tool_calls=calls)
+
+
+def _sort_json_keys(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments
