@@ -42,6 +42,11 @@ class Engine(Protocol):
         """How many episodes keep their KV cache between turns; more would evict each other's."""
         ...
 
+    @property
+    def positions(self) -> int:
+        """The most tokens of a prompt and its completion."""
+        ...
+
     def submit(
         self,
         ids: np.ndarray,

@@ -62,7 +62,13 @@ class TextCodec:
         return [token for character in text for token in self._ids(character)]
 
     def _ids(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        encoding = self.tokenizer(
+            text,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        return encoding["input_ids"]
 
     def _decode(self, ids: tuple[int, ...]) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from absl import flags
 
-from agentrl_jax.launch import cli
+from agentrl_jax.capture.server_limits import ServerLimits
+from agentrl_jax.launch import cli, dataclass_flags
 
 cli.define_run_flags("The run whose policy is served.")
 flags.DEFINE_string("model", "", "Or the folder of a Hugging Face model.")
@@ -40,6 +41,7 @@ flags.DEFINE_string(
     "",
     "The environment variable that holds the key; empty: a new one, which is printed.",
 )
+dataclass_flags.define_flags(ServerLimits)
 
 
 def serve() -> None:
@@ -56,6 +58,7 @@ def serve() -> None:
         )
     serving.check_dtype(f.dtype)
     cli.trust_named(f.trust)
+    limits = dataclass_flags.from_flags(ServerLimits).check()
     key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:
         served = serving.served_from_run(Path(f.run_dir), f.phase, f.agent, f.positions, f.rows)
@@ -63,7 +66,7 @@ def serve() -> None:
         served = serving.served_from_folder(Path(f.model), f.dtype, f.positions, f.rows)
     asyncio.run(
         serving.serve_until_signal(
-            served, f.name, f.host, f.port, key, print_key=not f.api_key_variable
+            served, f.name, f.host, f.port, key, limits, print_key=not f.api_key_variable
         )
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax import models
 from agentrl_jax.capture.agent_table import AgentTable
+from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.capture.session import CaptureSession
 from agentrl_jax.context import FullHistory
 from agentrl_jax.environment import make
@@ -99,7 +100,13 @@ def resolve_api_key(variable: str) -> str:
 
 @contextlib.asynccontextmanager
 async def start_server(
-    served_policy: ServedPolicy, name: str, host: str, port: int, api_key: str, seed: int = 0
+    served_policy: ServedPolicy,
+    name: str,
+    host: str,
+    port: int,
+    api_key: str,
+    limits: ServerLimits = ServerLimits(),  # noqa: B008  it is not changed
+    seed: int = 0,
 ) -> AsyncIterator[str]:
     """Serve while the block runs; yields the server's address.
 
@@ -108,7 +115,7 @@ async def start_server(
     """
     from agentrl_jax.capture.server import CaptureServer  # an extra
 
-    server = CaptureServer(host, port, api_key)
+    server = CaptureServer(host, port, api_key, limits)
     engine = make_engine(
         served_policy.policy,
         served_policy.engine,
@@ -121,6 +128,7 @@ async def start_server(
             {served_policy.agent.engine: engine},
             name,
             max_calls=engine.num_slots,
+            max_bytes_per_token=limits.max_bytes_per_token,
         )
         session = CaptureSession("everyones", api_key, Task("served", seed), 0, (seed,), agents)
         server.default_session = server.open(session)
@@ -132,13 +140,19 @@ async def start_server(
 
 
 async def serve_until_signal(
-    served_policy: ServedPolicy, name: str, host: str, port: int, api_key: str, print_key: bool
+    served_policy: ServedPolicy,
+    name: str,
+    host: str,
+    port: int,
+    api_key: str,
+    limits: ServerLimits,
+    print_key: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(stop_signal, stop_requested.set)
-    async with start_server(served_policy, name, host, port, api_key) as url:
+    async with start_server(served_policy, name, host, port, api_key, limits) as url:
         print(
             f"serving {name} at OPENAI_BASE_URL={url}"
             + (f" OPENAI_API_KEY={api_key}" if print_key else ""),

@@ -18,6 +18,8 @@ class AgentTable:
     # Whether programs may set temperature, top-p, top-k and min-p, or only the run.
     allow_sampling_overrides: bool = True
     max_calls: int = 0  # the newest calls that a session keeps; 0: all
+    # A text with more bytes for each position of the engine is not tokenized.
+    max_bytes_per_token: int = 32
 
     def agent_for(self, model: str) -> Agent:
         """The agent that a name stands for."""

@@ -16,6 +16,7 @@ from agentrl_jax.capture.prompts import (
     canonicalize,
     prefix_hashes,
     prompt_from_text,
+    text_bytes,
 )
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
 from agentrl_jax.errors import UserError
@@ -58,20 +59,33 @@ class CallTree:
     def trainable_nodes(self) -> list[CallNode]:
         return [node for node in self.nodes if node.agent.trainable]
 
-    def prepare(self, request: CompletionRequest) -> PreparedRequest:
+    def make_prompt(self, request: CompletionRequest) -> Prompt:
+        """What the model reads for a request; it changes nothing, and may run in another thread.
+
+        Raises:
+            APIError: the prompt is invalid.
+            ContextOverflow: it is longer than the engine's context.
+        """
+        agent = self._agent_table.agent_for(request.model)
+        positions = self._agent_table.engines[agent.engine].positions
+        if text_bytes(request) > positions * self._agent_table.max_bytes_per_token:
+            raise ContextOverflow
+        try:
+            if request.prompt is None:
+                return self._prompt_from_messages(request, agent)
+            return prompt_from_text(request.prompt, agent, tuple(self.nodes))
+        except UserError as error:
+            raise APIError(str(error)) from error
+
+    def prepare(self, request: CompletionRequest, prompt: Prompt) -> PreparedRequest:
         """The request as the engine takes it.
 
         Raises:
-            APIError: its prompt or sampling parameters are invalid.
+            APIError: its sampling parameters are invalid.
             ContextOverflow: the prompt leaves no room for a token.
         """
         agent = self._agent_table.agent_for(request.model)
         try:
-            prompt = (
-                self._prompt_from_messages(request, agent)
-                if request.prompt is None
-                else prompt_from_text(request.prompt, agent, self.nodes)
-            )
             sampling = self._sampling(request, agent, len(prompt.ids))
         except UserError as error:
             raise APIError(str(error)) from error

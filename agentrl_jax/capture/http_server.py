@@ -2,31 +2,35 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.errors import UserError
 
 try:
     import uvicorn
-    from starlette.applications import Starlette
+    from starlette.applications import Starlette as Starlette
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
     from starlette.responses import StreamingResponse as StreamingResponse
     from starlette.routing import Route as Route
+    from starlette.types import ASGIApp
+
+    from agentrl_jax.capture.host_check import HostCheck as HostCheck
+    from agentrl_jax.capture.http_protocol import LimitedProtocol
 except ImportError as error:
     raise UserError(
         "the capture endpoint needs starlette and uvicorn: pip install 'agentrl_jax[serve]'"
     ) from error
 
 T = TypeVar("T")
-MAX_REQUEST_BYTES = 16 * 2**20
-REQUEST_TIMEOUT = 30.0  # seconds for a request to arrive
-MAX_CONNECTIONS = 4096
 LOOP_ITERATIONS = 8  # asyncio takes 3 to open an accepted connection, 1 to close it
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -38,8 +42,9 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def make_uvicorn_server(app: Starlette) -> uvicorn.Server:
+def make_uvicorn_server(app: ASGIApp, limits: ServerLimits) -> uvicorn.Server:
     """A server that logs nothing and leaves signals to the run."""
+    protocol: Any = functools.partial(LimitedProtocol, limits, Counter[str]())
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -47,9 +52,8 @@ def make_uvicorn_server(app: Starlette) -> uvicorn.Server:
         access_log=False,
         lifespan="off",
         ws="none",
-        http="h11",
-        timeout_keep_alive=60,
-        limit_concurrency=MAX_CONNECTIONS,
+        http=protocol,
+        timeout_keep_alive=limits.idle_timeout,
         timeout_graceful_shutdown=1,
         server_header=False,
     )
@@ -87,7 +91,7 @@ def with_error_responses(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except APIError as error:
-            return JSONResponse(error.body(), error.status)
+            return JSONResponse(error.body(), error.status, error.headers())
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
@@ -115,25 +119,42 @@ async def not_found(request: Request, error: Exception) -> Response:
     )
 
 
-async def json_body(request: Request, allow_empty: bool = False) -> Any:
-    """The request's JSON. Raises APIError if it is invalid, too large, or too slow."""
+async def read_body(request: Request, limits: ServerLimits) -> bytes:
+    """The request's body. Raises APIError if it is too large or too slow."""
+    announced = request.headers.get("content-length", "")
+    too_large = APIError(f"a request may have {limits.max_request_bytes:,} bytes", status=413)
+    if announced.isdecimal() and int(announced) > limits.max_request_bytes:
+        raise too_large
     data = bytearray()
     try:
-        async with asyncio.timeout(REQUEST_TIMEOUT):
+        async with asyncio.timeout(limits.body_timeout):
             async for piece in request.stream():
                 data += piece
-                if len(data) > MAX_REQUEST_BYTES:
-                    raise APIError(f"a request may have {MAX_REQUEST_BYTES:,} bytes", status=413)
+                if len(data) > limits.max_request_bytes:
+                    raise too_large
     except TimeoutError:
         raise APIError(
-            f"the request did not arrive within {REQUEST_TIMEOUT:g} s", status=408
+            f"the request did not arrive within {limits.body_timeout:g} s", status=408
         ) from None
-    if allow_empty and not data:
-        return None
+    return bytes(data)
+
+
+def parse_json(data: bytes, limits: ServerLimits) -> Any:
+    """The JSON of a body. Raises APIError if it is invalid, or holds too many values."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > limits.max_json_items:
+        raise APIError(
+            f"a request may hold {limits.max_json_items:,} commas and brackets", status=413
+        )
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise APIError(f"the body is no JSON: {error}") from None
+
+
+async def json_body(request: Request, limits: ServerLimits) -> Any:
+    """The JSON of a small request, None for an empty body. Raises APIError if it is invalid."""
+    data = await read_body(request, limits)
+    return parse_json(data, limits) if data else None
 
 
 async def gather_while_connected(request: Request, tasks: "list[asyncio.Task[T]]") -> "list[T]":

@@ -43,6 +43,20 @@ class Prompt:
     full_text: str | None = None  # for completions of text: all of it
 
 
+def text_bytes(request: CompletionRequest) -> int:
+    """The bytes of all that would be tokenized; an id counts as one."""
+    if request.prompt is not None:
+        prompt = request.prompt
+        return len(prompt.encode()) if isinstance(prompt, str) else len(prompt)
+    calls = [call for message in request.messages for call in message.tool_calls]
+    texts = [
+        *(message.text for message in request.messages),
+        *(call.name + call.arguments for call in calls),
+        json.dumps(request.tools),
+    ]
+    return sum(len(text.encode()) for text in texts)
+
+
 def prompt_from_text(
     prompt: str | Sequence[int], agent: Agent, nodes: Sequence[CallNode]
 ) -> Prompt:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.completion_starter import CompletionStarter
 from agentrl_jax.capture.http_server import (
     Handler,
+    HostCheck,
     JSONResponse,
     Request,
     Response,
@@ -24,18 +26,14 @@ from agentrl_jax.capture.http_server import (
     json_body,
     make_uvicorn_server,
     not_found,
+    read_body,
     serve,
     with_error_responses,
 )
 from agentrl_jax.capture.requests import CompletionRequest, parse_chat_request, parse_text_request
-from agentrl_jax.capture.responses import (
-    ChatFormat,
-    ResponseFormat,
-    TextFormat,
-    completion_response,
-)
+from agentrl_jax.capture.responses import ChatFormat, ResponseFormat, TextFormat
+from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.capture.session import CaptureSession
-from agentrl_jax.capture.sse import EventStream
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 CLAIM_TIMEOUT = 30.0  # seconds that a request for an episode waits if there is none
@@ -44,16 +42,32 @@ CLAIM_TIMEOUT = 30.0  # seconds that a request for an episode waits if there is 
 class CaptureServer:
     """The open sessions; a program addresses its own by the path `/episodes/ID` or by its key."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, token: str = "") -> None:
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str = "",
+        limits: ServerLimits = ServerLimits(),  # noqa: B008  it is not changed
+    ) -> None:
         """Create the server; `start` opens the port.
 
         Args:
             host: the address to listen on.
             port: 0 for any free port.
             token: its holder may ask for episodes and act for all; empty: a random one.
+            limits: what it accepts.
+
+        Raises:
+            UserError: the host is empty, or a limit is out of range.
         """
+        if not host.strip():
+            raise UserError(
+                "the capture endpoint needs a host: 127.0.0.1 for this machine alone, or the "
+                "address at which others reach it"
+            )
         self.token = token or secrets.token_urlsafe(24)
-        self._host, self._port = host, port
+        self._host, self._port, self._limits = host, port, limits.check()
+        self._starter = CompletionStarter(limits)
         self._sessions: dict[str, CaptureSession] = {}
         self._unclaimed: deque[CaptureSession] = deque()
         self._offer_event = asyncio.Event()
@@ -85,7 +99,14 @@ class CaptureServer:
                 "name another port, or 0"
             ) from error
         self._port = listener.getsockname()[1]
-        self._serve_task = asyncio.ensure_future(serve(make_uvicorn_server(self._app()), listener))
+        self._serve_task = asyncio.ensure_future(self._serve(listener))
+
+    async def _serve(self, listener: socket.socket) -> None:
+        app = HostCheck(self._app(), (self._host, *self._limits.allowed_hosts))
+        try:
+            await serve(make_uvicorn_server(app, self._limits), listener)
+        finally:
+            self._starter.close()
 
     async def stop(self) -> None:
         """Close all sessions and the port; cancelling all tasks of the loop closes the port too."""
@@ -180,19 +201,20 @@ class CaptureServer:
     ) -> Handler:
         async def complete(request: Request) -> Response:
             session = self._session(request)
-            parsed, now = parse(await json_body(request)), int(time.time())
-            if parsed.stream:
-                stream = EventStream(session, parsed, now, response_format)
+            data = await read_body(request, self._limits)
+            start = asyncio.ensure_future(
+                self._starter.start(session, data, parse, response_format)
+            )
+            session.cancel_at_end(start)
+            (completion,) = await gather_while_connected(request, [start])
+            if completion.is_streamed:
                 return StreamingResponse(
-                    stream.events(),
+                    completion.events(),
                     media_type="text/event-stream",
                     headers={"cache-control": "no-cache"},
                 )
-            completion_id, tasks = session.start(parsed)
-            choices = await gather_while_connected(request, tasks)
-            return JSONResponse(
-                completion_response(response_format, parsed, completion_id, now, choices)
-            )
+            choices = await gather_while_connected(request, completion.tasks)
+            return JSONResponse(completion.full_response(choices))
 
         return with_error_responses(complete)
 
@@ -219,7 +241,7 @@ class CaptureServer:
 
     async def _reward(self, request: Request) -> Response:
         session = self._trainable_session(request)
-        session.add_reward(await json_body(request))
+        session.add_reward(await json_body(request, self._limits))
         return JSONResponse({"posted": True})
 
     async def _end(self, request: Request) -> Response:
@@ -240,7 +262,7 @@ class CaptureServer:
         )
         if token is None:
             raise APIError("this is not the server's token", code="invalid_api_key", status=401)
-        await json_body(request, allow_empty=True)
+        await json_body(request, self._limits)
         deadline = time.monotonic() + CLAIM_TIMEOUT
         while not self._unclaimed:
             seconds_left = deadline - time.monotonic()

@@ -1,6 +1,7 @@
 """`CaptureSession`: one episode of an agent program: its calls, posted rewards and trajectory."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.call_tree import CallTree, ContextOverflow, PreparedRequest
+from agentrl_jax.capture.prompts import Prompt
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest
 from agentrl_jax.capture.reward_posts import parse_reward_post
-from agentrl_jax.capture.streaming_engine import StreamingEngine
+from agentrl_jax.capture.streaming_engine import StreamingEngine, call_in_loop
+from agentrl_jax.engine import Engine
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.rollout.agent_session import sample_call
 from agentrl_jax.trajectories import RandomKey, StopReason, Trajectory, Turn
@@ -55,7 +58,8 @@ class CaptureSession:
         self._has_reward = False
         self._success: bool | None = None
         self._stop_reason: StopReason | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # calls
+        self._starting: set[asyncio.Task[Any]] = set()  # requests that have no calls yet
         self._failure: Exception | None = None
         self._last_activity = asyncio.get_running_loop().time()
 
@@ -75,14 +79,18 @@ class CaptureSession:
     def models(self) -> list[str]:
         return sorted(self._agent_table.agents)
 
-    def start(
-        self, request: CompletionRequest, on_tokens: TokenCallback | None = None
-    ) -> "tuple[str, list[asyncio.Task[CompletionChoice]]]":
-        """Start the calls of a request; returns the completion's id and a task for each choice.
+    def engine_of(self, model: str) -> tuple[str, Engine]:
+        """The name and the engine of the agent that a model's name stands for."""
+        name = self._agent_table.agent_for(model).engine
+        return name, self._agent_table.engines[name]
 
-        Raises:
-            APIError: a limit is reached, or the request is refused.
-        """
+    def cancel_at_end(self, task: "asyncio.Task[Any]") -> None:
+        """Have a task that starts a request cancelled when the episode ends."""
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    def check(self, request: CompletionRequest) -> None:
+        """Raises APIError if a limit is reached, or the episode is over."""
         self.touch()
         num_calls = len(self._tree.trainable_nodes)  # each is a turn
         limit = self._agent_table.agent_for(request.model).limits.stop_reason(
@@ -100,8 +108,25 @@ class CaptureSession:
                 code="rate_limit_exceeded",
                 status=429,
             )
+
+    def make_prompt(self, request: CompletionRequest) -> Prompt:
+        """The prompt of a request, in any thread. Raises APIError if it is refused."""
         try:
-            prepared = self._tree.prepare(request)
+            return self._tree.make_prompt(request)
+        except ContextOverflow:
+            raise self._context_overflow() from None
+
+    def start(
+        self, request: CompletionRequest, prompt: Prompt, on_tokens: TokenCallback | None = None
+    ) -> "tuple[str, list[asyncio.Task[CompletionChoice]]]":
+        """Start the calls of a request; returns the completion's id and a task for each choice.
+
+        Raises:
+            APIError: a limit is reached, or the request is refused.
+        """
+        self.check(request)
+        try:
+            prepared = self._tree.prepare(request, prompt)
         except ContextOverflow:
             raise self._context_overflow() from None
         tasks = [
@@ -140,10 +165,8 @@ class CaptureSession:
         agent, prompt = prepared.agent, prepared.prompt
         engine = self._agent_table.engines[agent.engine]
         if on_tokens is not None:
-            loop = asyncio.get_running_loop()
-            engine = StreamingEngine(
-                engine, lambda tokens: _notify_tokens(loop, on_tokens, choice_index, tokens)
-            )
+            loop, notify = asyncio.get_running_loop(), functools.partial(on_tokens, choice_index)
+            engine = StreamingEngine(engine, lambda tokens: call_in_loop(loop, notify, tokens))
         try:
             call = await sample_call(
                 engine,
@@ -201,7 +224,7 @@ class CaptureSession:
     def end(self) -> None:
         """End the episode: no more calls or rewards."""
         self.end_event.set()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._starting):
             task.cancel()
 
     def fail(self, failure: Exception) -> None:
@@ -218,7 +241,11 @@ class CaptureSession:
     async def wait_until_silent(self, seconds: float) -> None:
         """Raises DeadlineExceeded after so long without requests and calls in progress."""
         loop = asyncio.get_running_loop()
-        while (left := self._last_activity + seconds - loop.time()) > 0 or self._tasks:
+        while (
+            (left := self._last_activity + seconds - loop.time()) > 0
+            or self._tasks
+            or self._starting
+        ):
             await asyncio.sleep(max(left, seconds / 10))
         raise DeadlineExceeded(f"the program of sample {self.sample} was silent for {seconds:g} s")
 
@@ -269,10 +296,3 @@ class CaptureSession:
             stop_reason=self._stop_reason or "terminated",
             tools=nodes[0].tools,
         )
-
-
-def _notify_tokens(
-    loop: asyncio.AbstractEventLoop, on_tokens: TokenCallback, choice_index: int, tokens: list[int]
-) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(on_tokens, choice_index, tokens)

@@ -1,25 +1,32 @@
-"""A completion as server-sent events: text in pieces, then tool calls, then usage."""
+"""`Completion`: a response, or server-sent events: text in pieces, then tool calls, then usage."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.prompts import Prompt
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
-from agentrl_jax.capture.responses import ChoiceFields, ResponseFormat, token_usage
+from agentrl_jax.capture.responses import (
+    ChoiceFields,
+    ResponseFormat,
+    completion_response,
+    token_usage,
+)
 from agentrl_jax.capture.session import CaptureSession
 
 KEEPALIVE_SECONDS = 10.0  # without an event, after which a comment keeps the connection open
 
 
-class EventStream:
-    """The events of a request."""
+class Completion:
+    """A request whose calls are under way: its events, or its response."""
 
     def __init__(
         self,
         session: CaptureSession,
         request: CompletionRequest,
+        prompt: Prompt,
         created: int,
         response_format: ResponseFormat,
     ) -> None:
@@ -28,13 +35,30 @@ class EventStream:
         self._created, self._response_format = created, response_format
         self._updates: asyncio.Queue[Callable[[], list[dict[str, Any]]]] = asyncio.Queue()
         self._sent_text = [""] * request.n
+        has_partial_text = request.stream and not request.parse_tool_calls
         self._completion_id, self._tasks = session.start(
-            request, None if request.parse_tool_calls else self._on_tokens
+            request, prompt, self._on_tokens if has_partial_text else None
         )
         for i, task in enumerate(self._tasks):
             task.add_done_callback(
                 lambda task, i=i: self._updates.put_nowait(lambda: self._final_chunks(i, task))
             )
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the client wants events, and not one response."""
+        return self._request.stream
+
+    def full_response(self, choices: Sequence[CompletionChoice]) -> dict[str, Any]:
+        """The response without events."""
+        return completion_response(
+            self._response_format, self._request, self._completion_id, self._created, choices
+        )
+
+    @property
+    def tasks(self) -> "list[asyncio.Task[CompletionChoice]]":
+        """A task for each choice."""
+        return self._tasks
 
     async def events(self) -> AsyncIterator[str]:
         """The lines to send; closing the iterator cancels the calls."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentrl_jax.capture.agent_process import start_agent_process
 from agentrl_jax.capture.agent_table import AgentTable
+from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.capture.session import CaptureSession
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.external import external
@@ -48,6 +49,7 @@ class CapturedEpisodes:
     port: int = 0  # 0: any
     token_variable: str = ""  # the environment variable with the token of programs from outside
     grace: float = 5.0  # seconds for a program to exit after its episode has ended
+    limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
         self._runner: _ProgramRunner | None = None
@@ -62,6 +64,11 @@ class CapturedEpisodes:
             raise UserError(
                 "captured episodes need group_size and max_concurrent_episodes >= 1, pool_size and "
                 "grace >= 0"
+            )
+        if self.limits.check().max_connections_per_client < self.max_concurrent_episodes:
+            raise UserError(
+                "limits.max_connections_per_client must be at least max_concurrent_episodes: the "
+                "programs of one machine count as one client"
             )
         if self.pool_size and not self.command:
             raise UserError("a pool of programs needs a command")
@@ -90,7 +97,7 @@ class _ProgramRunner:
 
         self.config, self.runtime = config, runtime
         self.server: CaptureServer = CaptureServer(
-            config.host, config.port, os.environ.get(config.token_variable, "")
+            config.host, config.port, os.environ.get(config.token_variable, ""), config.limits
         )
         self._semaphore = asyncio.Semaphore(config.max_concurrent_episodes)
         self._start_task: asyncio.Task[None] | None = None
@@ -127,6 +134,7 @@ class _ProgramRunner:
             c.agent,
             runtime.timeouts.turn,
             c.allow_sampling_overrides,
+            max_bytes_per_token=c.limits.max_bytes_per_token,
         )
         episode_id = f"{key[-1]}-{secrets.token_hex(6)}"
         prompt = c.prompt(task) if c.prompt else ""

@@ -1,5 +1,6 @@
 """`StreamingEngine`: an engine that reports the tokens of its unfinished calls."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -9,6 +10,14 @@ import numpy as np
 from agentrl_jax.engine import Engine, GenerationFuture, PromptImage
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
+
+
+def call_in_loop(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[list[int]], None], tokens: list[int]
+) -> None:
+    """Call it in the event loop's thread, from any thread, while there is a loop."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(callback, tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +30,10 @@ class StreamingEngine:
     @property
     def num_slots(self) -> int:
         return self.engine.num_slots
+
+    @property
+    def positions(self) -> int:
+        return self.engine.positions
 
     def submit(
         self,

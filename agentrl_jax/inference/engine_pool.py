@@ -96,6 +96,10 @@ class EnginePool:
         return sum(engine.num_slots for engine in self._engines)
 
     @property
+    def positions(self) -> int:
+        return min(engine.positions for engine in self._engines)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Sums over the engines."""
         every = [engine.counts for engine in self._engines]

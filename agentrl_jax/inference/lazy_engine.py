@@ -26,6 +26,10 @@ class LazyEngine:
     def num_slots(self) -> int:
         return (self._config.rows + self._config.parked_slots) * self._config.engines
 
+    @property
+    def positions(self) -> int:
+        return self._config.positions
+
     def submit(
         self,
         ids: np.ndarray,

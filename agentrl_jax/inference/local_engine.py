@@ -95,6 +95,10 @@ class LocalEngine:
         return self.config.rows + self.config.parked_slots
 
     @property
+    def positions(self) -> int:
+        return self.config.positions
+
+    @property
     def version(self) -> int:
         """The version of the weights that it samples with."""
         return self._version

@@ -79,6 +79,10 @@ class RemoteEngine:
         """`max_concurrent_requests`: which caches a server keeps is not known here."""
         return self.config.max_concurrent_requests
 
+    @property
+    def positions(self) -> int:
+        return self.config.positions
+
     def submit(
         self,
         ids: np.ndarray,

@@ -29,6 +29,7 @@ from agentrl_jax.trajectories import (
 )
 
 Messages = tuple[Message, ...]
+LARGE_TEXT = 2**16  # characters of an observation; they take milliseconds to tokenize
 # A context manager around a wait: (turn, a function that describes what is waited for).
 WaitTracker = Callable[[int, Callable[[], str]], AbstractContextManager[None]]
 # Another model's answer: (its name, messages, random key, tokens or 0) -> message.
@@ -147,7 +148,7 @@ class AgentSession:
         """
         self._current_calls, self._notes, self._note_names = [], [], []
         while True:
-            ids, parent, request = self._prompt_builder.next_prompt(self.turns, self._notes)
+            ids, parent, request = await self._next_prompt()
             if request is not None and request.model:
                 self._notes.append(await self._note_of_model(request))
                 continue
@@ -166,6 +167,13 @@ class AgentSession:
                 return message
             self._notes.append(message)
             self._note_names.append(request.name)
+
+    async def _next_prompt(self) -> tuple[TokenIds, Call | None, NoteRequest | None]:
+        """As `PromptBuilder.next_prompt`; a long text is tokenized in a thread, for others wait."""
+        new_messages = self.turns[-1].observation if self.turns else self.opening
+        if sum(len(message.text) for message in new_messages) < LARGE_TEXT:
+            return self._prompt_builder.next_prompt(self.turns, self._notes)
+        return await asyncio.to_thread(self._prompt_builder.next_prompt, self.turns, self._notes)
 
     def _parse(self, call: Call) -> Message:
         message = self.agent.renderer.parse(call.action, self.start.tools)

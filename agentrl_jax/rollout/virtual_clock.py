@@ -90,6 +90,10 @@ class VirtualTimeEngine:
     def num_slots(self) -> int:
         return self._engine.num_slots
 
+    @property
+    def positions(self) -> int:
+        return self._engine.positions
+
     def submit(
         self,
         ids: np.ndarray,

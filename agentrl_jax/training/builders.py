@@ -31,6 +31,7 @@ from agentrl_jax.training.config import (
 )
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import WithLatency
+from agentrl_jax.workers.observation_limit import ObservationLimit
 from agentrl_jax.workers.pool import InlinePool, WorkerPool
 from agentrl_jax.workers.process_pool import ProcessPool
 from agentrl_jax.workers.ray_pool import RayPool
@@ -49,24 +50,28 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
     _check_worker_fields(environment)
     max_reply_bytes, memory_bytes = environment.reply_mb * 2**20, environment.memory_mb * 2**20
     count, interpreter = environment.workers, environment.interpreter
+    limit = ObservationLimit(environment.observation_kb * 2**10, environment.truncate_observations)
     if environment.cluster.actors:
         pool: WorkerPool = RayPool(
-            environment.cluster, count, interpreter, memory_bytes, max_reply_bytes
+            environment.cluster, count, interpreter, memory_bytes, max_reply_bytes, limit
         )
     elif environment.threads:
-        pool = ThreadPool(count, max_reply_bytes)
+        pool = ThreadPool(count, max_reply_bytes, limit)
     elif count:
-        pool = ProcessPool(count, interpreter, memory_bytes, max_reply_bytes)
+        pool = ProcessPool(count, interpreter, memory_bytes, max_reply_bytes, observations=limit)
     else:
-        pool = InlinePool(max_reply_bytes)
+        pool = InlinePool(max_reply_bytes, limit)
     return WithLatency(pool, environment.delay) if environment.delay.seconds else pool
 
 
 def _check_worker_fields(environment: EnvironmentConfig) -> None:
     e, prefix = environment, "config.environment"
     in_processes = e.workers and not e.threads
-    if e.workers < 0 or e.reply_mb < 1 or e.retries < 0:
-        raise UserError(f"{prefix}.workers and retries must be at least 0, and reply_mb at least 1")
+    if e.workers < 0 or min(e.reply_mb, e.observation_kb) < 1 or e.retries < 0:
+        raise UserError(
+            f"{prefix}.workers and retries must be at least 0, observation_kb and reply_mb at "
+            "least 1"
+        )
     if e.workers > MAX_WORKERS:
         raise UserError(f"{prefix}.workers must be at most {MAX_WORKERS:,}, not {e.workers:,}")
     if e.memory_mb and e.memory_mb < MIN_MEMORY_MB:

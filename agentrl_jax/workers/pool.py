@@ -10,10 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium
 
 from agentrl_jax.clock import epoch_seconds
-from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
+from agentrl_jax.errors import DeadlineExceeded
 from agentrl_jax.messages import Message, action_from_json
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.trajectories import TurnTime
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
+from agentrl_jax.workers.request_queue import resolve_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
 
 StepResult = tuple[tuple[Message, ...], float, bool, bool, dict[str, Any]]
@@ -153,30 +155,19 @@ def importable_env_name(name: str) -> str:
     return f"{module}:{name}"
 
 
-def resolve_future(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None:
-    """Set a worker's reply as the result. Raises KeyError if it is no reply."""
-    if "value" in reply:
-        if not future.done():
-            future.set_result(reply["value"])
-        return
-    user = "user_error" in reply
-    error = (
-        UserError(reply["user_error"])
-        if user
-        else EnvironmentFailure(reply["failure"], reply["kind"])
-    )
-    if not future.done():
-        future.set_exception(error)
-
-
 class InlinePool:
     """Environments in this process, for debugging.
 
     A request cannot be interrupted here: its timeout is checked when it is done.
     """
 
-    def __init__(self, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
-        self._env_server, self._max_reply_bytes = EnvServer(self._on_turn), max_reply_bytes
+    def __init__(
+        self,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+        observations: ObservationLimit = DEFAULT_LIMIT,
+    ) -> None:
+        self._env_server = EnvServer(self._on_turn, observations)
+        self._max_reply_bytes = max_reply_bytes
         self._turn_start, self._longest_turn = 0.0, 0.0
 
     def request(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
 from agentrl_jax.workers.worker_process import WorkerProcess
@@ -26,6 +27,7 @@ class ProcessPool:
         memory_limit: int = 0,
         max_reply_bytes: int = MAX_REPLY_BYTES,
         command: Sequence[str] = (),
+        observations: ObservationLimit = DEFAULT_LIMIT,
     ) -> None:
         """Checks the arguments; `start` starts the processes.
 
@@ -35,6 +37,7 @@ class ProcessPool:
             memory_limit: bytes per process; 0: no limit.
             max_reply_bytes: the size of the largest reply.
             command: replaces a worker's command; the number of its status pipe is appended.
+            observations: how much text an environment may send in one turn.
         """
         if count < 1:
             raise UserError(
@@ -57,6 +60,8 @@ class ProcessPool:
             "agentrl_jax.workers.server",
             str(memory_limit),
             str(max_reply_bytes),
+            str(observations.max_bytes),
+            str(int(observations.truncate)),
         ]
         self._count, self._max_reply_bytes = count, max_reply_bytes
         self._current: dict[int, WorkerProcess] = {}

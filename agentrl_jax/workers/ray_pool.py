@@ -12,6 +12,7 @@ from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.external import external
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future, ignore_result
 from agentrl_jax.workers.ray_cluster import RayNode, connect, import_ray
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
@@ -139,6 +140,7 @@ class RayPool:
         interpreter: str = "",
         memory_limit: int = 0,
         max_reply_bytes: int = MAX_REPLY_BYTES,
+        observations: ObservationLimit = DEFAULT_LIMIT,
     ) -> None:
         """Checks the arguments; `start` starts the actors.
 
@@ -148,6 +150,7 @@ class RayPool:
             interpreter: see `ProcessPool`.
             memory_limit: see `ProcessPool`.
             max_reply_bytes: see `ProcessPool`.
+            observations: see `ProcessPool`.
 
         Raises:
             UserError: there are no actors or processes, or a timeout is not positive.
@@ -167,6 +170,7 @@ class RayPool:
             "interpreter": interpreter,
             "memory_limit": memory_limit,
             "max_reply_bytes": max_reply_bytes,
+            "observations": observations,
         }
         self._ray: Any = None
         self._owns_ray = False  # whether this pool has initialized Ray

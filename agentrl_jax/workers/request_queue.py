@@ -1,12 +1,27 @@
-"""`RequestQueue`: the unanswered requests of one worker, and their timeouts."""
+"""`RequestQueue`: the unanswered requests of one worker, and the time of the one in progress."""
 
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentrl_jax.errors import EnvironmentFailure
-from agentrl_jax.workers.pool import resolve_future
+from agentrl_jax.errors import EnvironmentFailure, UserError
+
+
+def resolve_future(future: "asyncio.Future[Any]", reply: dict[str, Any]) -> None:
+    """Set a worker's reply as the result. Raises KeyError if it is no reply."""
+    if "value" in reply:
+        if not future.done():
+            future.set_result(reply["value"])
+        return
+    user = "user_error" in reply
+    error = (
+        UserError(reply["user_error"])
+        if user
+        else EnvironmentFailure(reply["failure"], reply["kind"])
+    )
+    if not future.done():
+        future.set_exception(error)
 
 
 class RequestQueue:

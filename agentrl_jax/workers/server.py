@@ -1,8 +1,9 @@
 """The worker's end of a pool: environments by id, and requests answered as JSON lines.
 
-`python -m agentrl_jax.workers.server MEMORY LARGEST FD` reads lists of requests as JSON lines and
-writes lists of replies; any interpreter that has this package without JAX will do. MEMORY limits
-the process, LARGEST one reply, both in bytes. FD is the descriptor of a file of two int64, to which
+`python -m agentrl_jax.workers.server MEMORY LARGEST TEXT CUT FD` reads lists of requests as JSON
+lines and writes lists of replies; any interpreter that has this package without JAX will do. MEMORY
+limits the process, LARGEST one reply, TEXT an observation's text, all in bytes; a longer text is
+cut where CUT is 1. FD is the descriptor of a file of two int64, to which
 it writes the request in progress and its start (monotonic, in nanoseconds): so the pool knows which
 environment hangs or died.
 """
@@ -22,9 +23,12 @@ import numpy as np
 from agentrl_jax.environment import Environment, make
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, action_to_json, with_call_ids
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.validation import invalid_output_failure, validate_reset, validate_step
 
 MAX_REPLY_BYTES = 64 * 2**20
+# The pool parses a reply in one piece: commas and brackets bound its time, 0.1 s for so many.
+MAX_REPLY_ITEMS = 2**20
 OUT_OF_MEMORY_SUFFIX = '"kind": "memory"}'
 MAX_IDLE_ENVS = 512  # tasks with options of their own each need an environment of their own
 FLUSH_NS = 5_000_000  # fast replies are batched; none waits for its batch longer than about this
@@ -33,9 +37,11 @@ FLUSH_NS = 5_000_000  # fast replies are batched; none waits for its batch longe
 class EnvServer:
     """The environments of one worker, by id."""
 
-    def __init__(self, on_turn: Callable[[], None]) -> None:
+    def __init__(
+        self, on_turn: Callable[[], None], observations: ObservationLimit = DEFAULT_LIMIT
+    ) -> None:
         """`on_turn` is called at every turn of a scripted policy's episode ("play")."""
-        self._on_turn = on_turn
+        self._on_turn, self._observations = on_turn, observations
         self._active_envs: dict[int, Environment] = {}
         self._idle_envs: dict[str, list[Environment]] = {}
         self._env_keys: dict[int, str] = {}
@@ -58,10 +64,11 @@ class EnvServer:
         idle = self._idle_envs.get(key)
         env = self._active_envs.pop(env_id, None) or (idle.pop() if idle else make(name, options))
         self._active_envs[env_id], self._env_keys[env_id] = env, key
-        return validate_reset(env.reset(seed=seed, options=reset_options))
+        return validate_reset(env.reset(seed=seed, options=reset_options), self._observations)
 
     def step(self, env_id: int, action: dict[str, Any]) -> Any:
-        return validate_step(self._active_env(env_id).step(Message.from_dict(action)))
+        result = self._active_env(env_id).step(Message.from_dict(action))
+        return validate_step(result, self._observations)
 
     def actions(self, env_id: int) -> Any:
         actions = self._active_env(env_id).actions()
@@ -89,7 +96,8 @@ class EnvServer:
             action = env.scripted_policies[player](env, rng)
             if isinstance(action, Message):
                 action = with_call_ids(action, len(turns))
-            _, _, terminated, truncated, _ = step = validate_step(env.step(action))
+            step = validate_step(env.step(action), self._observations)
+            _, _, terminated, truncated, _ = step
             turns.append((action_to_json(action), *step))
             is_over = terminated or truncated
         return turns
@@ -137,12 +145,8 @@ def handle_request(
     identity = request.pop("id")
     try:
         text = _encode_reply({"id": identity, "value": server.handle(**request)})
-        if len(text) <= max_reply_bytes:
-            return text
-        failure = EnvironmentFailure(
-            f"an answer of {len(text):,} bytes, where at most {max_reply_bytes:,} are allowed",
-            "flood",
-        )
+        _check_size(text, max_reply_bytes)
+        return text
     except UserError as error:
         return json.dumps({"id": identity, "user_error": str(error)})
     except EnvironmentFailure as error:
@@ -152,6 +156,19 @@ def handle_request(
     except (Exception, SystemExit) as error:
         failure = EnvironmentFailure(f"{type(error).__name__}: {error}")
     return json.dumps({"id": identity, "failure": str(failure)[:2000], "kind": failure.kind})
+
+
+def _check_size(reply: str, max_bytes: int) -> None:
+    """Raises EnvironmentFailure where a reply is too long, or would take too long to parse."""
+    num_items = sum(map(reply.count, ",[{"))
+    for size, limit, unit in (
+        (len(reply), max_bytes, "bytes"),
+        (num_items, MAX_REPLY_ITEMS, "commas and brackets"),
+    ):
+        if size > limit:
+            raise EnvironmentFailure(
+                f"an answer of {size:,} {unit}, where at most {limit:,} are allowed", "flood"
+            )
 
 
 def _encode_reply(reply: dict[str, Any]) -> str:
@@ -173,7 +190,9 @@ def _to_plain_json(x: Any) -> Any:
 _JSON = json.JSONEncoder(default=_to_plain_json, check_circular=False)
 
 
-def main(memory_limit: int, max_reply_bytes: int, status_fd: int) -> None:
+def main(
+    memory_limit: int, max_reply_bytes: int, observation_bytes: int, truncate: int, status_fd: int
+) -> None:
     """Answer requests on stdin until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if memory_limit:
@@ -190,7 +209,7 @@ def main(memory_limit: int, max_reply_bytes: int, status_fd: int) -> None:
     def on_turn() -> None:
         status[1] = time.monotonic_ns()
 
-    server = EnvServer(on_turn)
+    server = EnvServer(on_turn, ObservationLimit(observation_bytes, bool(truncate)))
     for line in requests:
         ready, flushed = [], time.monotonic_ns()
         for request in json.loads(line):

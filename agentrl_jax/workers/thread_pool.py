@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.request_queue import RequestQueue
 from agentrl_jax.workers.server import MAX_REPLY_BYTES, EnvServer, handle_request
@@ -19,8 +20,9 @@ SHUTDOWN_GRACE = 2.0  # seconds for the threads to close their environments at t
 class _Thread:
     """One thread and its environments, until a request times out."""
 
-    def __init__(self, name: str, max_reply_bytes: int) -> None:
+    def __init__(self, name: str, max_reply_bytes: int, observations: ObservationLimit) -> None:
         self.name, self._max_reply_bytes = name, max_reply_bytes
+        self._observations = observations
         self.is_closing = False
         self._loop = asyncio.get_running_loop()
         self._current_request = (-1, 0.0)
@@ -40,7 +42,7 @@ class _Thread:
         def on_turn() -> None:
             self._current_request = self._current_request[0], time.monotonic()
 
-        server = EnvServer(on_turn)
+        server = EnvServer(on_turn, self._observations)
         while (request := self._requests.get()) is not None and not self.is_closing:
             self._current_request = request["id"], time.monotonic()
             reply = json.loads(handle_request(server, request, self._max_reply_bytes))
@@ -76,10 +78,16 @@ class ThreadPool:
     A thread whose request times out is abandoned and replaced.
     """
 
-    def __init__(self, count: int, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
+    def __init__(
+        self,
+        count: int,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+        observations: ObservationLimit = DEFAULT_LIMIT,
+    ) -> None:
         if count < 1:
             raise UserError(f"workers need at least one thread, not {count}")
         self._count, self._max_reply_bytes = count, max_reply_bytes
+        self._observations = observations
         self._threads: dict[int, _Thread] = {}
 
     def request(
@@ -90,7 +98,7 @@ class ThreadPool:
             if op == "close":
                 return completed_future(None)
             thread = self._threads[env_id % self._count] = _Thread(
-                f"thread {env_id % self._count + 1}", self._max_reply_bytes
+                f"thread {env_id % self._count + 1}", self._max_reply_bytes, self._observations
             )
         return thread.request(timeout, op=op, env_id=env_id, **arguments)
 

@@ -8,6 +8,7 @@ import numpy as np
 from agentrl_jax.errors import EnvironmentFailure
 from agentrl_jax.messages import Role
 from agentrl_jax.tools.json_schema import is_tool_schema
+from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 
 _BOOLS, _NUMBERS = (bool, np.bool_), (float, int, np.number)
 _ROLES = frozenset(get_args(Role))
@@ -17,7 +18,9 @@ def invalid_output_failure(message: str) -> EnvironmentFailure:
     return EnvironmentFailure(message, "nonsense")
 
 
-def validate_reset(result: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def validate_reset(
+    result: Any, limit: ObservationLimit = DEFAULT_LIMIT
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The result of `reset` as JSON data. Raises EnvironmentFailure if it is invalid."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise invalid_output_failure("reset must return (messages, info)")
@@ -32,10 +35,12 @@ def validate_reset(result: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         raise invalid_output_failure(
             "info['tools'] must be tools in OpenAI's JSON format, as Tool.schema writes them"
         )
-    return _serialize_messages(opening), info
+    return _serialize_messages(opening, limit), info
 
 
-def validate_step(result: Any) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
+def validate_step(
+    result: Any, limit: ObservationLimit = DEFAULT_LIMIT
+) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
     """The result of `step` as JSON data. Raises EnvironmentFailure if it is invalid."""
     if not isinstance(result, tuple) or len(result) != 5:
         raise invalid_output_failure(
@@ -52,7 +57,7 @@ def validate_step(result: Any) -> tuple[list[dict[str, Any]], float, bool, bool,
             "there is nothing to answer"
         )
     return (
-        _serialize_messages(observation),
+        _serialize_messages(observation, limit),
         _validate_reward(reward),
         bool(terminated),
         bool(truncated),
@@ -85,7 +90,7 @@ def _validate_info(info: Any) -> dict[str, Any]:
     return info
 
 
-def _serialize_messages(messages: Any) -> list[dict[str, Any]]:
+def _serialize_messages(messages: Any, limit: ObservationLimit) -> list[dict[str, Any]]:
     """The messages as JSON data.
 
     Text that is no encodable Unicode is rejected: the tokenizer would raise far from the cause.
@@ -95,7 +100,7 @@ def _serialize_messages(messages: Any) -> list[dict[str, Any]]:
             if m.role not in _ROLES:
                 raise ValueError(f"{m.role!r:.50} is no role")
             m.text.encode()
-        return [m.to_dict() for m in messages]
+        return [m.to_dict() for m in limit.apply(messages)]
     except (TypeError, ValueError, AttributeError) as error:
         raise invalid_output_failure(
             f"messages must be a tuple of Message, not {messages!r:.50} ({error})"

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
@@ -17,8 +18,13 @@ from agentrl_jax.workers.request_queue import RequestQueue
 
 BATCHING_DELAY = 0.005  # seconds that a request waits for others to be sent along
 MAX_PRINTED_BYTES = 2**20  # bytes that an environment may print during one request
+LARGE_LINE = 2**20  # bytes of replies; they take about 4 ms to parse
 
 _JSON = json.JSONEncoder(check_circular=False)
+
+
+def _parse_line(line: bytes) -> Any:
+    return json.loads(line)
 
 
 class WorkerProcess(asyncio.SubprocessProtocol):
@@ -50,6 +56,10 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         self._stdin: asyncio.WriteTransport | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._partial_line: list[bytes] = []  # chunks of an incomplete line of replies
+        self._partial_bytes = 0
+        self._lines: deque[bytes] = deque()  # of replies that are not parsed yet
+        self._parsing: asyncio.Future[Any] | None = None
+        self._is_gone = False
         self._printed_bytes = 0
         self._failure: EnvironmentFailure | None = None
         self._stdout_closed, self._exit_event = False, asyncio.Event()
@@ -128,22 +138,44 @@ class WorkerProcess(asyncio.SubprocessProtocol):
             return
         if b"\n" not in data:
             self._partial_line.append(data)
-            if sum(map(len, self._partial_line)) > self._max_reply_bytes:
+            self._partial_bytes += len(data)
+            if self._partial_bytes > self._max_reply_bytes:
                 self.kill(EnvironmentFailure(f"an endless reply from {self.name}", "flood"))
             return
         *lines, last = b"".join([*self._partial_line, data]).split(b"\n")
-        self._partial_line = [last] if last else []
+        self._partial_line, self._partial_bytes = [last] if last else [], len(last)
+        self._lines.extend(lines)
+        self._parse_lines()
+
+    def _parse_lines(self) -> None:
+        """Resolve the lines in order, long ones in a thread while those after them wait."""
+        while self._lines and self._parsing is None:
+            line = self._lines.popleft()
+            if len(line) > LARGE_LINE:
+                self._parsing = self._loop.run_in_executor(None, _parse_line, line)
+                self._parsing.add_done_callback(self._on_parsed)
+                return
+            self._resolve(lambda: _parse_line(line))  # noqa: B023  called at once
+        if self._is_gone and self._parsing is None:
+            self._finalize()
+
+    def _on_parsed(self, future: "asyncio.Future[Any]") -> None:
+        self._parsing = None
+        if not future.cancelled():
+            self._resolve(future.result)
+        self._parse_lines()
+
+    def _resolve(self, parse: Callable[[], Any]) -> None:
         try:
-            for line in lines:
-                replies = json.loads(line)
-                self.request_queue.resolve(replies)
-                self._num_in_flight -= len(replies)
-                if any(reply.get("kind") == "memory" for reply in replies):  # it exits
-                    self.kill(
-                        EnvironmentFailure(
-                            f"{self.name} was replaced: it had run out of memory", "lost"
-                        )
+            replies = parse()
+            self.request_queue.resolve(replies)
+            self._num_in_flight -= len(replies)
+            if any(reply.get("kind") == "memory" for reply in replies):  # it exits
+                self.kill(
+                    EnvironmentFailure(
+                        f"{self.name} was replaced: it had run out of memory", "lost"
                     )
+                )
             self._printed_bytes = 0
             if not self._num_in_flight:
                 self._flush()
@@ -192,6 +224,9 @@ class WorkerProcess(asyncio.SubprocessProtocol):
             self._finalize()
 
     def _finalize(self) -> None:
+        self._is_gone = True
+        if self._parsing is not None:  # it follows when all of its replies are resolved
+            return
         code = None if self._transport is None else self._transport.get_returncode()
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         self._fail_pending(self._failure or EnvironmentFailure(f"{self.name} died ({how})", "died"))

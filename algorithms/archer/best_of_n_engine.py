@@ -51,6 +51,10 @@ class BestOfNEngine:
     def num_slots(self) -> int:
         return max(1, self._engine.num_slots // self._best_of_n)
 
+    @property
+    def positions(self) -> int:
+        return self._engine.positions
+
     def submit(
         self,
         ids: np.ndarray,

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'ag
 
 from support.capture_server import CaptureFixture, LineEngine, capture_fixture
 
-from agentrl_jax.capture import http_server, server
+from agentrl_jax.capture import server
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.requests import parse_chat_request
 
@@ -106,9 +106,8 @@ def test_a_body_is_parsed_or_refused(
 def test_an_invalid_request_gets_an_error_and_the_next_one_works(
     capture: CaptureFixture, monkeypatch: Any, path: str, content: bytes, status: int
 ):
-    monkeypatch.setattr(
-        http_server, "MAX_REQUEST_BYTES", 2000 if status == 413 else http_server.MAX_REQUEST_BYTES
-    )
+    if status == 413:
+        monkeypatch.setattr(capture.server._limits, "max_request_bytes", 2000)
     session = capture.session()
     with capture.client(session) as post:
         answer = post.post(path, content=content)

@@ -30,7 +30,8 @@ def call_tree(max_calls: int = 0) -> CallTree:
 
 def prepare(tree: CallTree, *messages: tuple[str, str]) -> PreparedRequest:
     body: Any = [{"role": role, "content": text} for role, text in messages]
-    return tree.prepare(parse_chat_request({"model": "policy", "messages": body}))
+    request = parse_chat_request({"model": "policy", "messages": body})
+    return tree.prepare(request, tree.make_prompt(request))
 
 
 def answer(tree: CallTree, *messages: tuple[str, str], word: str = "left") -> str:

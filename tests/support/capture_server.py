@@ -15,6 +15,7 @@ from support.fixtures import tiny_policy
 
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.server import CaptureServer
+from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.capture.session import CaptureSession
 from agentrl_jax.context import FullHistory
 from agentrl_jax.engine import Engine, GenerationFuture
@@ -109,7 +110,11 @@ class CaptureFixture:
     """A capture server on its own event loop in a thread."""
 
     def __init__(
-        self, engine: Engine, agents: dict[str, Agent] | None = None, **table_options: Any
+        self,
+        engine: Engine,
+        agents: dict[str, Agent] | None = None,
+        limits: ServerLimits | None = None,
+        **table_options: Any,
     ) -> None:
         self.loop = asyncio.new_event_loop()
         self.agent_table = AgentTable(
@@ -117,12 +122,13 @@ class CaptureFixture:
         )
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+        self._limits = limits or ServerLimits()
         self.server = self.run(self._start())
         self._count = 0
         self.clients: list[Any] = []  # closed at the end
 
     async def _start(self) -> CaptureServer:
-        server = CaptureServer()
+        server = CaptureServer(limits=self._limits)
         await server.start()
         return server
 

@@ -14,6 +14,7 @@ class FakeEngine:
     """Implements `Engine` without a model: subclasses define `submit`; the rest does nothing."""
 
     num_slots = 8
+    positions = 100_000
 
     def submit(
         self,

@@ -99,7 +99,7 @@ class Faulty(Environment):
         if self.turn == 3:
             info["success"] = True
         return (
-            (user(f"turn {self.turn}\n"),),
+            (user(f"turn {self.turn}\n" + "x" * self._num_extra()),),
             1.0,
             self.turn == 3 and self.how != "endless",
             False,
@@ -113,6 +113,11 @@ class Faulty(Environment):
             if self.how in INVALID_STEPS and self.turn == 2 and self._now()
             else real
         )
+
+    def _num_extra(self) -> int:
+        """Characters of a long observation: "long 5000"."""
+        name, _, number = self.how.partition(" ")
+        return int(number) if name == "long" and self.turn == 2 else 0
 
     def _now(self) -> bool:
         return not self.path or self.number <= self.times
@@ -155,6 +160,8 @@ class Faulty(Environment):
             info["secret"] = object()
         if self.how == "huge":
             info["huge"] = "x" * 5_000_000
+        if self.how == "items":
+            info["items"] = [0] * 1_100_000
         if self.how == "deep":
             info["deep"] = deep = []
             for _ in range(100_000):

@@ -282,6 +282,7 @@ def test_spares_fill_a_group_and_the_dropped_are_still_counted(tmp_path: Path):
     [
         ({"workers": -1}, "must be at least 0"),
         ({"reply_mb": 0}, "reply_mb at least 1"),
+        ({"observation_kb": 0}, "reply_mb at least 1"),
         ({"workers": 0, "threads": True}, "the number of threads, to be at least 1"),
         ({"workers": 0, "interpreter": sys.executable}, "for worker processes"),
         ({"workers": 2, "threads": True, "memory_mb": 512}, "for worker processes"),
