@@ -73,13 +73,27 @@ def parse(argv: list[str], flag_values: flags.FlagValues = flags.FLAGS, doc: str
 
 
 def define_run_flags(run_dir_help: str) -> None:
-    """Define --run_dir, --phase, --agent and --trust, for commands that read a run's weights."""
+    """Define --run_dir, --phase, --agent, --checkpoint and --trust, for commands that read a run's
+    weights.
+    """
     flags.DEFINE_string("run_dir", "", run_dir_help)
     flags.DEFINE_string(
         "phase", None, "Which of its phases; by default the last that has a checkpoint."
     )
     flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+    flags.DEFINE_enum(
+        "checkpoint",
+        None,
+        ["best", "newest"],
+        "Which checkpoint of the phase; by default the best if the phase's config says "
+        "best.restore, else the newest.",
+    )
     define_trust_flag()
+
+
+def wants_best(flag_values: flags.FlagValues = flags.FLAGS) -> bool | None:
+    """Whether --checkpoint names the best one; None: it was not given."""
+    return None if flag_values.checkpoint is None else flag_values.checkpoint == "best"
 
 
 def define_trust_flag() -> None:

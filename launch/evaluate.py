@@ -36,7 +36,11 @@ def evaluate() -> None:
     f = flags.FLAGS
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
-    checkpoint = players.Checkpoint(Path(f.run_dir), f.phase, f.agent) if f.run_dir else None
+    checkpoint = (
+        players.Checkpoint(Path(f.run_dir), f.phase, f.agent, cli.wants_best())
+        if f.run_dir
+        else None
+    )
     players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)
 
 

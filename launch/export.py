@@ -23,7 +23,9 @@ def export() -> None:
     if not f.run_dir or not f.folder:
         raise UserError("give --run_dir=runs/... and --folder=FOLDER")
     cli.trust_named(f.trust)
-    exporting.export_policy(Path(f.run_dir), Path(f.folder), f.dtype, f.phase, f.agent)
+    exporting.export_policy(
+        Path(f.run_dir), Path(f.folder), f.dtype, f.phase, f.agent, cli.wants_best()
+    )
 
 
 def main() -> None:

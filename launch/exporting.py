@@ -21,6 +21,7 @@ def export_policy(
     dtype: str = "bfloat16",
     phase: str | None = None,
     agent: str | None = None,
+    best: bool | None = None,
 ) -> None:
     """Write weights, config, tokenizer and generation config; `models.load` reads the folder.
 
@@ -30,13 +31,14 @@ def export_policy(
         dtype: of the weights that are written.
         phase: None: the last that has a checkpoint.
         agent: None: the first that the phase trains.
+        best: whether the best checkpoint or the newest; None: as the phase's config says.
 
     Raises:
         UserError: the folder holds a model already, or the policy is no decoder.
     """
     if dtype not in DTYPES:
         raise UserError(f"weights are written in {', '.join(DTYPES)}, not in {dtype!r}")
-    _, tokenizer, policy, params = load_policy(run_dir, phase, agent)
+    _, tokenizer, policy, params = load_policy(run_dir, phase, agent, best)
     decoder, weights = _as_decoder(policy, params)
     models.save(folder, decoder, jax.tree.map(lambda x: x.astype(jnp.dtype(dtype)), weights))
     tokenizer.save_pretrained(folder)

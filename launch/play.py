@@ -35,7 +35,11 @@ def play() -> None:
     if f.watch is None:
         players.play_interactively(environment, f.seed)
     else:
-        checkpoint = players.Checkpoint(Path(f.run_dir), f.phase, f.agent) if f.run_dir else None
+        checkpoint = (
+            players.Checkpoint(Path(f.run_dir), f.phase, f.agent, cli.wants_best())
+            if f.run_dir
+            else None
+        )
         players.watch(environment, f.watch, checkpoint, f.seed, f.temperature)
 
 

@@ -22,7 +22,12 @@ from agentrl_jax.storage import config_json
 from agentrl_jax.tool_formats import ParsedCalls, PythonListToolFormat
 from agentrl_jax.tools_as_text import describe_tools
 from agentrl_jax.training.agent_models import add_agents, saved_models
-from agentrl_jax.training.builders import find_checkpoint, load_tokenizer, make_runtime
+from agentrl_jax.training.builders import (
+    find_checkpoint,
+    load_tokenizer,
+    make_runtime,
+    phase_checkpoint,
+)
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.evaluation import evaluation_strategy, play_all
 from agentrl_jax.training.model_configs import ModelContext, open_models
@@ -62,11 +67,14 @@ def resolve_environment(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The weights of a run's agent after a phase; None as in `builders.find_checkpoint`."""
+    """The weights of a run's agent after a phase; None as in `builders.find_checkpoint` and
+    `builders.phase_checkpoint`.
+    """
 
     run_dir: Path
     phase: str | None = None
     agent: str | None = None
+    best: bool | None = None  # whether the best checkpoint or the newest
 
 
 def play_episodes(
@@ -100,12 +108,13 @@ def _saved_strategy(
     tokenizer = load_tokenizer(run_dir / "tokenizer")
     phase, agent = find_checkpoint(experiment, run_dir, checkpoint.phase, checkpoint.agent)
     context = make(environment.name, environment.options).context
-    models = saved_models(experiment, run_dir, tokenizer, context, phase)
+    step = phase_checkpoint(experiment, run_dir, phase, best=checkpoint.best)
+    models = saved_models(experiment, run_dir, tokenizer, context, phase, checkpoint.best)
     add_agents(runtime, experiment, models, tokenizer, context)
     present = {name: model.params for name, model in models.items()}
     open_models(ModelContext(experiment, run_dir, runtime, tokenizer, context, present))
     policy, params = models[agent].policy, models[agent].params
-    strategy = evaluation_strategy(experiment, run_dir, phase, policy, params)
+    strategy = evaluation_strategy(experiment, run_dir, phase, policy, params, step=step)
     return strategy or IndependentEpisodes(1, agent)
 
 

@@ -61,7 +61,9 @@ def serve() -> None:
     limits = dataclass_flags.from_flags(ServerLimits).check()
     key = serving.resolve_api_key(f.api_key_variable)
     if f.run_dir:
-        served = serving.served_from_run(Path(f.run_dir), f.phase, f.agent, f.positions, f.rows)
+        served = serving.served_from_run(
+            Path(f.run_dir), f.phase, f.agent, f.positions, f.rows, cli.wants_best()
+        )
     else:
         served = serving.served_from_folder(Path(f.model), f.dtype, f.positions, f.rows)
     asyncio.run(

@@ -43,13 +43,19 @@ class ServedPolicy:
 
 
 def served_from_run(
-    run_dir: Path, phase: str | None, agent: str | None, positions: int, rows: int
+    run_dir: Path,
+    phase: str | None,
+    agent: str | None,
+    positions: int,
+    rows: int,
+    best: bool | None = None,
 ) -> ServedPolicy:
     """An agent of a run folder with its own renderer and sampling parameters.
 
-    `positions` and `rows` replace those of its engine unless they are 0.
+    `positions` and `rows` replace those of its engine unless they are 0; `best` is whether the best
+    checkpoint or the newest, None: as the phase's config says.
     """
-    experiment, tokenizer, policy, params = load_policy(run_dir, phase, agent)
+    experiment, tokenizer, policy, params = load_policy(run_dir, phase, agent, best)
     _, agent_name = find_checkpoint(experiment, run_dir, phase, agent)
     env = make(experiment.environment.name, experiment.environment.options)
     player = make_agent(experiment, tokenizer, env.context, agent_name)

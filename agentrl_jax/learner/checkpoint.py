@@ -18,6 +18,7 @@ from jaxtyping import Array
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.checkpoint_digests import (
+    check_checkpoint,
     find_intact_checkpoint,
     log_choice,
     print_warning,
@@ -29,6 +30,7 @@ from agentrl_jax.policy import Params
 from agentrl_jax.storage.digests import folder_damage
 
 LAST_GOOD = "last_good_checkpoint"  # in the host state that is saved
+BEST = "best_checkpoint"  # likewise
 
 
 def _to_plain_arrays(state: TrainState) -> dict[str, Any]:
@@ -81,18 +83,19 @@ def is_finite(state: TrainState) -> bool:
 
 
 @dataclass
-class _NewestAndGood:
-    """Orbax's policy: the newest two checkpoints are kept, and the last good one."""
+class _NewestGoodAndBest:
+    """Orbax's policy: the newest two checkpoints are kept, the last good one, and the best one."""
 
     last_good: int | None = None
+    best: int | None = None
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
         newest = [checkpoint.step for checkpoint in checkpoints][-2:]
-        return [checkpoint.step in (*newest, self.last_good) for checkpoint in checkpoints]
+        return [c.step in (*newest, self.last_good, self.best) for c in checkpoints]
 
 
 class PhaseCheckpointer:
-    """The checkpoints of one phase; keeps the newest two, and the newest good one."""
+    """The checkpoints of one phase; keeps the newest two, the newest good one, and the best one."""
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class PhaseCheckpointer:
         if chosen is not None:
             log_choice(folder, chosen, log)
             set_aside(self._folder, chosen.damages, self._process_group)
-        self._preserved = _NewestAndGood()
+        self._preserved = _NewestGoodAndBest()
         options = ocp.CheckpointManagerOptions(
             preservation_policy=self._preserved, enable_async_checkpointing=False, create=True
         )
@@ -127,7 +130,12 @@ class PhaseCheckpointer:
         return self._manager.latest_step()
 
     def save(
-        self, step: int, state: TrainState, host_state: dict[str, Any], good: bool = True
+        self,
+        step: int,
+        state: TrainState,
+        host_state: dict[str, Any],
+        good: bool = True,
+        best: int | None = None,
     ) -> None:
         """Write the checkpoint of a step, if it is not the newest already.
 
@@ -137,16 +145,19 @@ class PhaseCheckpointer:
             host_state: JSON data.
             good: whether no update since the last checkpoint was skipped; the newest good one is
                 kept until there is another.
+            best: the step of the best checkpoint, which is kept; None: there is none.
         """
         if step == self.latest_step:
             return
         if good:
             self._preserved.last_good = step
+        self._preserved.best = best
+        marks = {LAST_GOOD: self._preserved.last_good, BEST: best}
         self._manager.save(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(_to_plain_arrays(state)),
-                host=ocp.args.JsonSave({**host_state, LAST_GOOD: self._preserved.last_good}),
+                host=ocp.args.JsonSave({**host_state, **marks}),
             ),
         )
         write_checkpoint_digests(self._folder / str(step), self._process_group)
@@ -173,6 +184,7 @@ class PhaseCheckpointer:
             items["state"],
         )
         self._preserved.last_good = items["host"].pop(LAST_GOOD, step)
+        self._preserved.best = items["host"].pop(BEST, None)
         return TrainState(**fields), items["host"]
 
     def close(self) -> None:
@@ -188,10 +200,8 @@ def save_params(folder: Path, params: Params, process_group: ProcessGroup | None
 
 
 def restore_params(folder: Path, like: Params) -> Params:
-    """What `save_params` wrote, sharded as `like`.
-
-    Raises:
-        UserError: the folder holds no parameters, damaged ones, or ones of other shapes.
+    """What `save_params` wrote, sharded as `like`. Raises UserError where the folder holds no
+    parameters, damaged ones, or ones of other shapes.
     """
     damage = folder_damage(folder)
     if damage:
@@ -205,17 +215,42 @@ def restore_params(folder: Path, like: Params) -> Params:
         return reader.restore(folder.absolute(), abstract)
 
 
-def load_host_state(folder: Path, process_group: ProcessGroup | None = None) -> dict[str, Any]:
-    """The host state of a phase's newest intact checkpoint; see `load_params`."""
-    step = _intact_step(folder, process_group or ProcessGroup())
+def load_host_state(
+    folder: Path, process_group: ProcessGroup | None = None, step: int | None = None
+) -> dict[str, Any]:
+    """The host state of a phase's checkpoint; see `load_params`."""
+    host = _read_host_state(folder, _intact_step(folder, process_group or ProcessGroup(), step))
+    return {name: value for name, value in host.items() if name not in (LAST_GOOD, BEST)}
+
+
+def load_best_step(folder: Path, process_group: ProcessGroup | None = None) -> int:
+    """The step of a phase's best checkpoint, as its newest intact one says.
+
+    Raises:
+        UserError: there is no checkpoint, or no best one.
+    """
+    step = _read_host_state(folder, _intact_step(folder, process_group or ProcessGroup())).get(BEST)
+    if step is None:
+        raise UserError(
+            f"no checkpoint in {folder} is the best: evaluate while training and name a metric "
+            "(evaluate_every and best.metric of the phase), or use --checkpoint=newest"
+        )
+    return step
+
+
+def _read_host_state(folder: Path, step: int) -> dict[str, Any]:
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(folder.absolute(), options=options) as manager:
-        host = manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
-    return {name: value for name, value in host.items() if name != LAST_GOOD}
+        return manager.restore(step, args=ocp.args.Composite(host=ocp.args.JsonRestore()))["host"]
 
 
-def _intact_step(folder: Path, process_group: ProcessGroup) -> int:
-    """The step of the newest intact checkpoint; says which newer ones are damaged."""
+def _intact_step(folder: Path, process_group: ProcessGroup, step: int | None = None) -> int:
+    """The given step, checked; None: that of the newest intact checkpoint, and damaged newer ones
+    are named.
+    """
+    if step is not None:
+        check_checkpoint(folder.absolute(), step, process_group)
+        return step
     chosen = find_intact_checkpoint(folder.absolute(), process_group)
     if chosen is None:
         raise UserError(f"there is no checkpoint in {folder}: train first, or name another run")
@@ -230,8 +265,9 @@ def load_params(
     shardings: Any = None,
     part: Sequence[str] = ("params",),
     process_group: ProcessGroup | None = None,
+    step: int | None = None,
 ) -> Params:
-    """The parameters of a phase's newest intact checkpoint; damaged newer ones are named on stderr.
+    """The parameters of a checkpoint of a phase.
 
     Args:
         folder: the phase's checkpoints.
@@ -239,11 +275,14 @@ def load_params(
         shardings: a like tree; None: this process's first device holds all.
         part: where the parameters are in the train state.
         process_group: whose processes call this together; None: this one alone.
+        step: of the checkpoint; None: the newest intact one, and damaged newer ones are named on
+            stderr.
 
     Raises:
         UserError: there is no intact checkpoint, or one of other shapes.
     """
-    path = folder.absolute() / str(_intact_step(folder, process_group or ProcessGroup())) / "state"
+    step = _intact_step(folder, process_group or ProcessGroup(), step)
+    path = folder.absolute() / str(step) / "state"
     _check_shapes(path, like, part)
     if shardings is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])

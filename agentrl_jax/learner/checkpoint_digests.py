@@ -58,6 +58,18 @@ def find_intact_checkpoint(folder: Path, process_group: ProcessGroup) -> IntactC
     )
 
 
+def check_checkpoint(folder: Path, step: int, process_group: ProcessGroup) -> None:
+    """Raises UserError where the checkpoint of a step is missing or damaged; all processes call
+    this together, and share the work of reading the files.
+    """
+    damage = _shared_damage(folder / str(step), process_group)
+    if damage is not None:
+        raise UserError(
+            f"the checkpoint {folder / str(step)} is missing or damaged ({damage}): "
+            "restore it from a copy, or use --checkpoint=newest"
+        )
+
+
 def _saved_steps(folder: Path) -> list[tuple[int, bool]]:
     """(step, whether it has digests) of the checkpoints in a folder, newest first."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()

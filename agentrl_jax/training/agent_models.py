@@ -38,9 +38,16 @@ def initial_models(
 
 
 def saved_models(
-    experiment: Experiment, run_dir: Path, tokenizer: Any, context: Any, phase: str
+    experiment: Experiment,
+    run_dir: Path,
+    tokenizer: Any,
+    context: Any,
+    phase: str,
+    best: bool | None = None,
 ) -> dict[str, AgentModel]:
-    """The agents with weights of their own, with the weights that they had after a phase."""
+    """The agents with weights of their own, with the weights that they had after a phase; `best` as
+    for `builders.phase_checkpoint`, of that phase.
+    """
     names = list(experiment.phases)
     past = names[: names.index(phase) + 1]
 
@@ -50,7 +57,8 @@ def saved_models(
             one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
             return initial_params(experiment, one_device, agent, policy)
         shapes = jax.eval_shape(policy.init, jax.random.key(0))
-        return load_phase_params(experiment, run_dir, trained[-1], agent, shapes)
+        of_phase = best if trained[-1] == phase else None
+        return load_phase_params(experiment, run_dir, trained[-1], agent, shapes, best=of_phase)
 
     return _models(experiment, tokenizer, context, load)
 

@@ -16,7 +16,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import first_devices_per_process, make_mesh, slice_ids
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.checkpoint import load_params
+from agentrl_jax.learner.checkpoint import load_best_step, load_params
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
@@ -191,7 +191,10 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_policy(
-    run_dir: Path, phase: str | None = None, agent: str | None = None
+    run_dir: Path,
+    phase: str | None = None,
+    agent: str | None = None,
+    best: bool | None = None,
 ) -> tuple[Experiment, Any, Any, Params]:
     """The experiment, the tokenizer, and an agent's policy and parameters of a run folder.
 
@@ -199,6 +202,7 @@ def load_policy(
         run_dir: of a run that has a checkpoint.
         phase: see `find_checkpoint`.
         agent: see `find_checkpoint`.
+        best: see `phase_checkpoint`.
 
     Raises:
         UserError: the folder is no run folder, has another format version, or lacks a part.
@@ -208,7 +212,7 @@ def load_policy(
     phase, agent = find_checkpoint(experiment, run_dir, phase, agent)
     policy = agent_policy_config(experiment, agent).build(len(tokenizer))
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    params = load_phase_params(experiment, run_dir, phase, agent, shapes)
+    params = load_phase_params(experiment, run_dir, phase, agent, shapes, best=best)
     return experiment, tokenizer, policy, params
 
 
@@ -225,13 +229,39 @@ def load_phase_params(
     like: Params,
     shardings: Any = None,
     process_group: ProcessGroup | None = None,
+    best: bool | None = None,
 ) -> Params:
-    """An agent's parameters in the newest intact checkpoint of a phase that trains it; the last
-    three arguments as `load_params`.
+    """An agent's parameters in a checkpoint of a phase that trains it; `best` as for
+    `phase_checkpoint`, the other optional arguments as `load_params`.
     """
+    step = phase_checkpoint(experiment, run_dir, phase, process_group, best)
     of_several = isinstance(experiment.phases[phase].algorithm, PerAgent)
     part = ("params", agent) if of_several else ("params",)
-    return load_params(run_dir / "checkpoints" / phase, like, shardings, part, process_group)
+    folder = run_dir / "checkpoints" / phase
+    return load_params(folder, like, shardings, part, process_group, step)
+
+
+def phase_checkpoint(
+    experiment: Experiment,
+    run_dir: Path,
+    phase: str,
+    process_group: ProcessGroup | None = None,
+    best: bool | None = None,
+) -> int | None:
+    """The step of the checkpoint with a phase's weights; None: the newest intact one.
+
+    Args:
+        experiment: of the run.
+        run_dir: the run folder.
+        phase: its name.
+        process_group: whose processes call this together; None: this one alone.
+        best: whether the best checkpoint is meant, or the newest; None: as the phase's config says.
+
+    Raises:
+        UserError: there is no checkpoint, or no best one.
+    """
+    restored = experiment.phases[phase].best.restore if best is None else best
+    return load_best_step(run_dir / "checkpoints" / phase, process_group) if restored else None
 
 
 def find_checkpoint(

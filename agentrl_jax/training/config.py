@@ -22,6 +22,7 @@ from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig, PerAgent
+from agentrl_jax.training.best_checkpoint import BestCheckpointConfig
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 from agentrl_jax.trajectories import Group
 from agentrl_jax.trajectory_record import TrajectoryRecord
@@ -167,6 +168,12 @@ class Phase:
     # The earlier phase with whose weights it starts; empty: the newest weights of its agent.
     start: str | Start = ""
     agent: str = "policy"  # whose weights it trains, where `algorithm` is a single one
+    # Steps between evaluations of the current weights while training; 0: none. The last step is
+    # evaluated too. See `EvaluationConfig.training_episodes`.
+    evaluate_every: int = field(default=0, metadata=OMITTED_AT_DEFAULT)
+    best: BestCheckpointConfig = field(
+        default_factory=BestCheckpointConfig, metadata=OMITTED_AT_DEFAULT
+    )
 
     @property
     def trained_agents(self) -> tuple[str, ...]:
@@ -213,6 +220,11 @@ class EvaluationConfig:
     # Where the players are evaluated, by label, whether trained on or held out; empty: the
     # experiment's environment.
     environments: Mapping[str, TaskSource] = field(default_factory=dict)
+    # Of each evaluation while training (`Phase.evaluate_every`), in each environment.
+    training_episodes: int = field(default=64, metadata=OMITTED_AT_DEFAULT)
+    # Their first environment seed: above those of training (below 2 ** 31), of the evaluation after
+    # a phase (`seed`) and of demonstrations (from 2,000,000,000 on).
+    training_seed: int = field(default=3_000_000_000, metadata=OMITTED_AT_DEFAULT)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.builders import make_learner_mesh, make_workers
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.mixture import check_label
+from agentrl_jax.training.phase_evaluation_checks import check_phase_evaluation
 from agentrl_jax.training.run_environments import RunEnvironments, evaluation_sources
 from agentrl_jax.training.sources import MixedSource, Rollouts
 
@@ -100,6 +101,7 @@ def check_phases(experiment: Experiment) -> None:
                     "phase or a name in evaluation.players: it names a row of the table and a file"
                 )
         _check_steps(name, phase)
+        check_phase_evaluation(experiment, name, phase)
         _check_source(name, phase)
         _check_trained_agents(experiment, name, phase)
         _check_start(experiment, name, phase, earlier)

@@ -2,8 +2,9 @@
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.checkpoint import load_host_state
@@ -37,18 +38,23 @@ def play_all(
     strategy: Strategy
     if player is None:
         strategy = policy_strategy or IndependentEpisodes(1)
-        runtime = runtime.with_agents(
-            {
-                name: dataclasses.replace(
-                    agent, sampling=dataclasses.replace(agent.sampling, temperature=temperature)
-                )
-                for name, agent in runtime.agents.items()
-                if agent.trainable
-            }
-        )
+        runtime = with_temperature(runtime, temperature)
     else:
         strategy = ScriptedEpisodes(player)
     return flatten([group.trajectories for group in runtime.collect(strategy, tasks, (seed, 0))])
+
+
+def with_temperature(runtime: Runtime, temperature: float) -> Runtime:
+    """The runtime with this temperature of all trainable agents."""
+    return runtime.with_agents(
+        {
+            name: dataclasses.replace(
+                agent, sampling=dataclasses.replace(agent.sampling, temperature=temperature)
+            )
+            for name, agent in runtime.agents.items()
+            if agent.trainable
+        }
+    )
 
 
 def evaluation_strategy(
@@ -58,6 +64,7 @@ def evaluation_strategy(
     policy: Policy,
     params: Params,
     process_group: ProcessGroup | None = None,
+    step: int | None = None,
 ) -> Strategy | None:
     """How the policy that a phase trained plays in its evaluation; None: independent episodes.
 
@@ -68,9 +75,28 @@ def evaluation_strategy(
         policy: the model.
         params: the parameters that are evaluated.
         process_group: whose processes call this together; None: this one alone.
+        step: of the checkpoint; None: the newest.
 
     Raises:
         UserError: the checkpoint is missing or damaged.
+    """
+    folder = run_dir / "checkpoints" / name
+
+    def load_feed() -> Any:
+        return load_host_state(folder, process_group, step)["feed"]
+
+    return phase_strategy(experiment, name, policy, params, load_feed)
+
+
+def phase_strategy(
+    experiment: Experiment,
+    name: str,
+    policy: Policy,
+    params: Params,
+    load_feed: Callable[[], Any],
+) -> Strategy | None:
+    """As `evaluation_strategy`; `load_feed` gives the state of the phase's experience, which is
+    needed only where its rollouts learn how to play.
     """
     phase = experiment.phases[name]
     strategy, source = copy.deepcopy(phase.evaluation_strategy), phase.source
@@ -80,7 +106,7 @@ def evaluation_strategy(
         and isinstance(rollouts, Rollouts)
         and best_strategy(rollouts.strategy) is not None
     ):
-        state = load_host_state(run_dir / "checkpoints" / name, process_group)["feed"]
+        state = load_feed()
         rollouts_state = state if rollouts is source else state["rollouts"]
         strategy = best_strategy(load_strategy(rollouts, rollouts_state))
     for piece in find_pieces(strategy):

@@ -3,10 +3,9 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
 from agentrl_jax.compiler.compile_count import compile_count
 from agentrl_jax.errors import Interrupted, UserError
@@ -23,27 +22,13 @@ from agentrl_jax.training.nonfinite_updates import (
     NonfiniteUpdates,
     save_groups,
 )
-from agentrl_jax.training.per_agent import (
-    agent_weights,
-    build_algorithm,
-    groups_of,
-    return_metrics,
-    returns_by_agent,
-)
-from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
+from agentrl_jax.training.per_agent import agent_weights, build_algorithm, groups_of
+from agentrl_jax.training.phase_evaluator import PhaseEvaluator
 from agentrl_jax.training.run import Run
+from agentrl_jax.training.step_metrics import StepMetrics, gather_step, mean_metrics
 from agentrl_jax.training.stop_signal import StopSignal
 from agentrl_jax.trajectories import Group
 from agentrl_jax.trajectory_record import TrajectoryRecord
-
-
-class StepMetrics(NamedTuple):
-    """The metrics of a step; those of its updates are still on the device."""
-
-    step: int
-    metrics: dict[str, Any]
-    seconds: float
-    groups: Sequence[Group]  # this process's experience of the step
 
 
 class PhaseTrainer:
@@ -78,17 +63,21 @@ class PhaseTrainer:
         self._expected_lines: dict[str, int] = {}
         self._unreported: StepMetrics | None = None
         self._nonfinite = NonfiniteUpdates(max_nonfinite_updates)
+        self._evaluator = PhaseEvaluator(run, name, phase)
+        self._final_params: Params | None = None
         self.seconds = 0.0  # of all steps, before and after resumptions
         if self._first_step:
             self._state, host = self._checkpointer.restore(self._state)
             self._algorithm.load_host_state(host["algorithm"])
             self._iterator_state, self.seconds = host["feed"], host["seconds"]
             self._expected_lines = host.get("lines", {})  # earlier versions did not count
+            self._evaluator.load(host.get("best"))
         self._algorithm.begin_phase(self._state, run.runtime)
 
     @property
     def params(self) -> Params:
-        return self._state.params
+        """The newest weights; once it has trained, those with which the phase ends."""
+        return self._final_params if self._final_params is not None else self._state.params
 
     def train(self, stop: StopSignal) -> None:
         """Run the steps that are left, and publish the weights.
@@ -97,12 +86,16 @@ class PhaseTrainer:
             Interrupted: `stop` is set at one process of the run; the step was saved.
             UserError: too many updates in a row were skipped, or weights are not finite.
         """
-        if self._first_step < self._phase.steps:
+        was_complete = self._first_step == self._phase.steps or self._evaluator.stops
+        if not was_complete:
             iterator = self._begin()
             for step in range(self._first_step, self._phase.steps):
                 self._step(step, iterator, stop)
+                if self._evaluator.stops:
+                    break
+        self._final_params = self._evaluator.finish(self._checkpointer.latest_step, self.params)
         self._publish(self._phase.steps)
-        if self._first_step < self._phase.steps:
+        if not was_complete:
             self._run.end_phase()
             self._run.reporter.end(self._name)
         self._checkpointer.close()
@@ -160,9 +153,15 @@ class PhaseTrainer:
         metrics |= iterator.metrics()
         metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
         metrics["time/compilations"] = compile_count() - compilations
-        self._unreported = StepMetrics(step, metrics, time.monotonic() - start, groups)
-        self.seconds += self._unreported.seconds
-        if stopping or (step + 1) % phase.checkpoint_every == 0 or step + 1 == phase.steps:
+        seconds = time.monotonic() - start
+        if self._evaluator.is_due(step + 1):
+            if not on_policy or (step + 1) % phase.publish_every:
+                self._publish(step + 1)
+            metrics |= self._evaluator.evaluate(step + 1, self._state.params, iterator.state)
+        self._unreported = StepMetrics(step, metrics, seconds, groups)
+        self.seconds += seconds
+        must_save = self._evaluator.must_save(step + 1) or step + 1 == phase.steps
+        if stopping or (step + 1) % phase.checkpoint_every == 0 or must_save:
             self._save(step + 1, iterator, groups)
         if stopping:
             run.reporter.log(
@@ -181,7 +180,7 @@ class PhaseTrainer:
 
     def _publish(self, version: int) -> None:
         """Give the engines the weights of the agents that the phase trains."""
-        for agent, params in agent_weights(self._phase, self._state.params).items():
+        for agent, params in agent_weights(self._phase, self.params).items():
             self._run.runtime.publish(params, version, agent)
 
     def _save(self, step: int, iterator: ExperienceIterator, groups: Sequence[Group]) -> None:
@@ -197,9 +196,10 @@ class PhaseTrainer:
             "algorithm": self._algorithm.host_state(),
             "seconds": self.seconds,
             "lines": self._sync_records(),
+            "best": self._evaluator.best.to_json(),
         }
         good = not self._nonfinite.any_since_checkpoint
-        self._checkpointer.save(step, self._state, host_state, good)
+        self._checkpointer.save(step, self._state, host_state, good, self._evaluator.best.step)
         self._nonfinite.any_since_checkpoint = False
 
     def _sync_records(self) -> dict[str, int]:
@@ -233,53 +233,3 @@ class PhaseTrainer:
     def _save_groups(self, step: int, groups: Sequence[Group]) -> Path:
         run = self._run
         return save_groups(run.run_dir, self._name, step, groups, run.process_group.index)
-
-
-def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric but "tokens" over the updates of a step that have it."""
-    names = [name for name in (updates[0] if updates else {}) if name != "tokens"]
-    return {
-        prefix + name: float(np.mean([m[name] for m in updates if name in m])) for name in names
-    }
-
-
-def gather_step(
-    run: Run,
-    label: str,
-    groups: Sequence[Group],
-    labels: Sequence[str],
-    failures_before: dict[str, float],
-    stop_requested: bool,
-) -> tuple[dict[str, float], bool]:
-    """The metrics of the rollouts of all processes, and whether a process was asked to stop.
-
-    Args:
-        run: of this process.
-        label: of the exchange.
-        groups: that this process sampled.
-        labels: of the environments that have metrics of their own.
-        failures_before: counts of environment failures before the step.
-        stop_requested: of this process.
-    """
-    failures = {
-        name: count - failures_before.get(name, 0.0)
-        for name, count in run.runtime.failures.metrics().items()
-    }
-    local = {
-        "stop": stop_requested,
-        "groups": episode_stats(groups),
-        "failures": failures,
-        "returns": returns_by_agent(groups, run.agent_names),
-    }
-    processes = run.process_group.all_gather(label, local)
-    group_stats = run.process_group.interleave([process["groups"] for process in processes])
-    metrics = rollout_metrics(group_stats, labels)
-    metrics |= return_metrics([process["returns"] for process in processes])
-    metrics |= sum_counts([process["failures"] for process in processes])
-    return metrics, any(process["stop"] for process in processes)
-
-
-def sum_counts(counts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The sum of each name over dicts that may lack it."""
-    names = dict.fromkeys(name for process_counts in counts for name in process_counts)
-    return {name: sum(process_counts.get(name, 0.0) for process_counts in counts) for name in names}

@@ -43,19 +43,20 @@ def _trajectory_stats(t: Trajectory) -> tuple[Any, ...]:
 
 
 def rollout_metrics(
-    group_stats: Sequence[dict[str, Any]], labels: Sequence[str] = ()
+    group_stats: Sequence[dict[str, Any]], labels: Sequence[str] = (), prefix: str = "rollout"
 ) -> dict[str, float]:
     """Means over the trajectories of a step, from the `episode_stats` of all its groups.
 
     Args:
         group_stats: of all groups of the step.
         labels: of environments, each of which has the same metrics of its own groups beside those
-            of all, as rollout/<label>/<name>; without an episode only its counts.
+            of all, as <prefix>/<label>/<name>; without an episode only its counts.
+        prefix: of the names.
     """
-    metrics = _group_metrics(group_stats, "rollout")
+    metrics = _group_metrics(group_stats, prefix)
     for label in labels:
         groups = [group for group in group_stats if group["environment"] == label]
-        metrics |= _group_metrics(groups, f"rollout/{label}")
+        metrics |= _group_metrics(groups, f"{prefix}/{label}")
     return metrics
 
 

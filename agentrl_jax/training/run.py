@@ -29,6 +29,7 @@ from agentrl_jax.training.builders import (
     load_tokenizer,
     make_learner_mesh,
     make_runtime,
+    phase_checkpoint,
 )
 from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
@@ -94,6 +95,7 @@ class Run:
                 f"{run_dir} was made with other code ({'; '.join(changes)}): the numbers may differ"
             )
         self.exit_stack = contextlib.ExitStack()  # for what a phase's source opens
+        self.best_checkpoints: dict[str, dict[str, Any]] = {}  # for the summary, by phase
         self.runtime = make_runtime(
             experiment.environment,
             log=self.reporter.warn,
@@ -260,8 +262,9 @@ class Run:
             strategy = None
             if not self.evaluations.is_complete(label):
                 policy, params = self.models[agent].policy, weights[agent]
+                step = phase_checkpoint(self.experiment, self.run_dir, name, self.process_group)
                 strategy = evaluation_strategy(
-                    self.experiment, self.run_dir, name, policy, params, self.process_group
+                    self.experiment, self.run_dir, name, policy, params, self.process_group, step
                 ) or IndependentEpisodes(1, agent)
             self.evaluations.play(label, strategy=strategy)
 

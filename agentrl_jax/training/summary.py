@@ -42,6 +42,8 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
         "packages": code_version(),
         "environment_failures": failures[0] if run.process_group.count == 1 else failures,
     }
+    if run.best_checkpoints:
+        content["best_checkpoints"] = run.best_checkpoints
     write_json(run.run_dir / "summary.json", content)
     run.reporter.log(
         f"everything is in {run.run_dir}: "

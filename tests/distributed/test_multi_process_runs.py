@@ -77,6 +77,12 @@ def test_a_mixture_by_success_of_two_processes_equals_one(tmp_path: Path):
     assert line["tasks/letters/fraction"] + line["tasks/varied/fraction"] == pytest.approx(1)
     rows = evaluation_table(tmp_path / "2")
     assert {row["environment"] for row in rows} == {"letters", "held-out"}
+    assert "evaluation/letters/return" in line and "evaluation/held-out/return" in line
+    best = [
+        json.loads((tmp_path / count / "summary.json").read_text())["best_checkpoints"]
+        for count in ("1", "2")
+    ]
+    assert best[0] == best[1] and best[0]["rl"]["evaluations"] == 3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from agentrl_jax.algorithms.experience.schedules import SuccessRateSampler
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.training.best_checkpoint import BestCheckpointConfig
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
@@ -42,4 +43,7 @@ def get_config() -> Experiment:
         "letters": LETTERS,
         "held-out": EnvironmentSpec("agentrl_jax.envs:agentrl/Chain-v0", {"length": 2}),
     }
+    # The processes agree on the evaluations while training, and on the best one.
+    phase.evaluate_every, phase.best = 2, BestCheckpointConfig("evaluation/held-out/return")
+    config.evaluation.training_episodes = 5
     return config
