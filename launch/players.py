@@ -14,7 +14,7 @@ from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.dataclass_flags import parse_literals
 from agentrl_jax.messages import Message, ToolSchema
-from agentrl_jax.reporting.reporter import evaluation_table
+from agentrl_jax.reporting.evaluation_table import evaluation_table
 from agentrl_jax.reporting.statistics import summarize
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.strategy import IndependentEpisodes

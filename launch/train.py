@@ -16,6 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from agentrl_jax.launch import cli
+from agentrl_jax.launch.trackers import TRACKERS, make_trackers
 from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 
 config_flags.DEFINE_config_file(
@@ -41,6 +42,13 @@ flags.DEFINE_integer(
     "processes", 0, "How many processes there are; 0: as the cluster defines, or else one."
 )
 flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
+flags.DEFINE_list(
+    "trackers",
+    [],
+    "Services that follow the run beside its folder: "
+    f"{', '.join(sorted(TRACKERS))}, several with commas between them; each is set up by its own "
+    "environment variables (docs/tracking.md).",
+)
 cli.define_trust_flag()
 
 
@@ -56,7 +64,15 @@ def train() -> None:
     with initialize(
         f.coordinator, f.processes, f.process_id, experiment.environment.timeouts
     ) as processes:
-        loop.train(experiment, run_dir, f.fresh, f.quiet, processes, f.max_nonfinite_updates)
+        loop.train(
+            experiment,
+            run_dir,
+            f.fresh,
+            f.quiet,
+            processes,
+            f.max_nonfinite_updates,
+            make_trackers(f.trackers),
+        )
 
 
 def main() -> None:

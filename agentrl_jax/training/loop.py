@@ -1,10 +1,12 @@
 """`train`: runs the phases of an experiment, each followed by its evaluation."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.reporting.statistics import EvaluationSummary
+from agentrl_jax.reporting.tracker import Tracker
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 from agentrl_jax.training.per_agent import agent_weights
@@ -21,6 +23,7 @@ def train(
     quiet: bool = False,
     process_group: ProcessGroup | None = None,
     max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
+    trackers: Sequence[Tracker] = (),
 ) -> list[EvaluationSummary]:
     """Run every phase of the experiment, or what is left of it, and evaluate.
 
@@ -34,6 +37,7 @@ def train(
         process_group: of the run; None: this process alone.
         max_nonfinite_updates: updates in a row with a gradient or loss that is not finite, after
             which the run stops; each is skipped.
+        trackers: follow the run beside its folder, such as `WandbTracker`.
 
     Returns:
         The rows of the evaluation table.
@@ -43,7 +47,10 @@ def train(
         UserError: the config is wrong, or the folder belongs to another config or is being trained.
     """
     start, process_group = time.monotonic(), process_group or ProcessGroup()
-    with StopSignal() as stop, Run(experiment, run_dir, quiet, process_group, fresh) as run:
+    with (
+        StopSignal() as stop,
+        Run(experiment, run_dir, quiet, process_group, fresh, trackers) as run,
+    ):
         seconds = {"setup": time.monotonic() - start}
         newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():

@@ -99,7 +99,7 @@ class PhaseEvaluator:
             group_stats += run.process_group.interleave(parts)
         labels = dict.fromkeys(group["environment"] for group in group_stats)
         metrics = rollout_metrics(group_stats, list(labels) if len(labels) > 1 else (), prefix)
-        returns = [played[0] for group in group_stats for played in group["played"]]
+        returns = [stats[0] for group in group_stats for stats in group["played"]]
         return {**metrics, f"{prefix}/return_interval": mean_interval(returns)[1]}
 
     def _all_tasks(self) -> dict[str, Tasks]:
@@ -185,10 +185,10 @@ def _first_others(candidates: Tasks, reserved: set[str], config: EvaluationConfi
 
 def _sentence(name: str, step: int, metrics: dict[str, float]) -> str:
     """A line about an evaluation: the mean returns and success rates."""
-    shown = {
+    main_metrics = {
         metric: value
         for metric, value in metrics.items()
         if metric.rpartition("/")[2] in ("return", "success")
     }
-    values = ", ".join(f"{metric} {value:.3f}" for metric, value in shown.items())
+    values = ", ".join(f"{metric} {value:.3f}" for metric, value in main_metrics.items())
     return f"{name} after step {step}: {values or 'every episode failed'}"

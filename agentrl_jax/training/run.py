@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +14,8 @@ from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.reporter import Reporter, SilentReporter
+from agentrl_jax.reporting.tracker import Tracker
+from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
@@ -38,6 +40,7 @@ from agentrl_jax.training.evaluations import Evaluations
 from agentrl_jax.training.model_configs import ModelContext, open_models
 from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.training.run_environments import make_environments
+from agentrl_jax.training.tracking import run_status, tracked_run
 from agentrl_jax.trajectories import Trajectory
 
 MAX_TOKENIZER_DEMONSTRATIONS = 2000  # and documents of a phase, that a tokenizer is trained on
@@ -56,6 +59,7 @@ class Run:
         quiet: bool = False,
         process_group: ProcessGroup | None = None,
         fresh: bool = False,
+        trackers: Sequence[Tracker] = (),
     ) -> None:
         """Check the config, and build everything up to the engine.
 
@@ -65,6 +69,7 @@ class Run:
             quiet: print nothing.
             process_group: of the run; None: this process alone.
             fresh: delete what the folder holds.
+            trackers: follow the run, beside its folder; of the coordinator.
 
         Raises:
             UserError: the config is wrong, or the folder belongs to another config or another
@@ -78,10 +83,10 @@ class Run:
         self._lock_stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self._bind_run_dir(stack, fresh)
-            self._open(quiet)
+            self._open(quiet, trackers)
             self._lock_stack = stack.pop_all()
 
-    def _open(self, quiet: bool) -> None:
+    def _open(self, quiet: bool, trackers: Sequence[Tracker]) -> None:
         """The reporter and the runtime, and all that is built with them."""
         experiment, run_dir = self.experiment, self.run_dir
         max_bytes = experiment.record_mib * 2**20
@@ -93,6 +98,10 @@ class Run:
         if changes := code_changes(run_dir):
             self.reporter.log(
                 f"{run_dir} was made with other code ({'; '.join(changes)}): the numbers may differ"
+            )
+        if self.process_group.is_coordinator:
+            self.reporter.trackers = open_trackers(
+                trackers, tracked_run(experiment, run_dir), self.reporter.warn
             )
         self.exit_stack = contextlib.ExitStack()  # for what a phase's source opens
         self.best_checkpoints: dict[str, dict[str, Any]] = {}  # for the summary, by phase
@@ -285,4 +294,5 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.reporter.trackers.finish(run_status(kind))
         self.close()

@@ -1,6 +1,7 @@
 """The end of a run: the evaluation table, the comparison of the last two phases, summary.json."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from agentrl_jax.reporting import plots
 from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
@@ -10,6 +11,7 @@ from agentrl_jax.storage.files import write_json
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.task_source import TaskSource
+from agentrl_jax.training.tracking import track_results
 from agentrl_jax.trajectories import Trajectory
 
 
@@ -45,11 +47,18 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     if run.best_checkpoints:
         content["best_checkpoints"] = run.best_checkpoints
     write_json(run.run_dir / "summary.json", content)
+    track_results(run.reporter.trackers, run.run_dir, _last_evaluation(run), summaries)
     run.reporter.log(
         f"everything is in {run.run_dir}: "
         "summary.json, curves.png, metrics.jsonl, trajectories, checkpoints"
     )
     return summaries
+
+
+def _last_evaluation(run: Run) -> Path | None:
+    """The file of the last phase's evaluation episodes in the first environment."""
+    rows, labels = list(_agents(run.experiment)), list(run.evaluations.sources)
+    return run.run_dir / "evaluations" / labels[0] / f"{rows[-1]}.jsonl" if rows else None
 
 
 def _agents(experiment: Experiment) -> dict[str, str]:

@@ -16,7 +16,8 @@ import pytest
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.reporting import plots, progress_line
-from agentrl_jax.reporting.reporter import Reporter, difference_sentence
+from agentrl_jax.reporting.evaluation_table import difference_sentence
+from agentrl_jax.reporting.reporter import Reporter
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.trajectories import Group, Trajectory, Turn

@@ -1,0 +1,26 @@
+"""The trackers that --trackers names."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.reporting.mlflow_tracker import MlflowTracker
+from agentrl_jax.reporting.tracker import Tracker
+from agentrl_jax.reporting.trackio_tracker import TrackioTracker
+from agentrl_jax.reporting.wandb_tracker import WandbTracker
+
+TRACKERS: dict[str, type[Tracker]] = {
+    tracker.name: tracker for tracker in (WandbTracker, MlflowTracker, TrackioTracker)
+}
+
+
+def make_trackers(names: Sequence[str]) -> list[Tracker]:
+    """A tracker of each name. Raises UserError for another name, or where a package is missing."""
+    for name in names:
+        if name not in TRACKERS or names.count(name) > 1:
+            raise UserError(
+                f"--trackers takes each of {', '.join(sorted(TRACKERS))} once, not {name!r}"
+            )
+        if find_spec(name) is None:
+            raise UserError(f"{name} is not installed: pip install 'agentrl_jax[{name}]'")
+    return [TRACKERS[name]() for name in names]
