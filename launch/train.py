@@ -49,6 +49,11 @@ flags.DEFINE_list(
     f"{', '.join(sorted(TRACKERS))}, several with commas between them; each is set up by its own "
     "environment variables (docs/tracking.md).",
 )
+flags.DEFINE_string(
+    "profile_steps",
+    "",
+    "first:last or phase:first:last: the steps of which a trace is written into RUN/profile.",
+)
 cli.define_trust_flag()
 
 
@@ -56,6 +61,7 @@ def train() -> None:
     import agentrl_jax.envs  # noqa: F401  registers the environments
     from agentrl_jax.distributed.process_group import initialize
     from agentrl_jax.training import loop
+    from agentrl_jax.training.profiling import parse_profiled_steps
 
     cli.trust_named(flags.FLAGS.trust)
     experiment = cli.experiment_from_flags()
@@ -72,6 +78,7 @@ def train() -> None:
             processes,
             f.max_nonfinite_updates,
             make_trackers(f.trackers),
+            parse_profiled_steps(f.profile_steps),
         )
 
 

@@ -24,6 +24,7 @@ from agentrl_jax.learner.data_shards import DataShard, make_data_shard, put_shar
 from agentrl_jax.learner.optimizer_shardings import optimizer_shardings
 from agentrl_jax.learner.optimizer_step import finite_optimizer_step
 from agentrl_jax.learner.packing import Batch
+from agentrl_jax.learner.scheduled_transformation import RATE, learning_rates
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
 
@@ -174,6 +175,7 @@ class Learner:
             (params, opt_state), (self._param_shardings, self._opt_shardings)
         )
         metrics = {"gradient_norm": norm, "nonfinite": (~finite).astype(jnp.float32)}
+        metrics |= learning_rates(self._tx, state.opt_state)
         step = state.step + 1  # of skipped updates too: each has random keys of its own
         return dataclasses.replace(state, step=step, params=params, opt_state=opt_state), metrics
 
@@ -197,9 +199,9 @@ class Learner:
 
         Returns:
             The new state and metrics on the device: `loss` (without auxiliary losses), `aux` where
-            there are any, `gradient_norm`, `nonfinite` (1 where the gradient or the loss is not
-            finite, so that the update was skipped), `tokens`, and sums over tokens of the loss's
-            metrics.
+            there are any, `gradient_norm`, `learning_rate`, `nonfinite` (1 where the gradient or
+            the loss is not finite, so that the update was skipped), `tokens`, and sums over tokens
+            of the loss's metrics.
         """
         with jax.set_mesh(self._mesh):
             gradient, sums = self._accumulate_microbatches(state, microbatches)
@@ -292,5 +294,6 @@ def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:
     host = {name: float(value) for name, value in jax.device_get(metrics).items()}
     tokens = max(1.0, host.pop("tokens"))
     not_summed = ("loss", "aux", "gradient_norm", "gradient_spike", "nonfinite")
-    means = {name: x if name in not_summed else x / tokens for name, x in host.items()}
+    kept = {name for name in host if name in not_summed or name.startswith(RATE)}
+    means = {name: x if name in kept else x / tokens for name, x in host.items()}
     return {**means, "tokens": tokens}

@@ -10,6 +10,7 @@ import optax
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.learning_rate import Decay, LearningRate, cosine
+from agentrl_jax.learner.scheduled_transformation import ScheduledTransformation
 
 
 @runtime_checkable
@@ -41,11 +42,10 @@ class AdamWConfig:
         if self.clip_norm <= 0:
             raise UserError(f"AdamW needs clip_norm > 0: {self}")
         rate = LearningRate(self.learning_rate, self.warmup_steps, self.final_fraction, self.decay)
-        return optax.chain(
-            optax.clip_by_global_norm(self.clip_norm),
-            optax.adamw(
-                rate.build(steps), self.b1, self.b2, self.eps, weight_decay=self.weight_decay
-            ),
+        schedule = rate.build(steps)
+        adamw = optax.adamw(schedule, self.b1, self.b2, self.eps, weight_decay=self.weight_decay)
+        return ScheduledTransformation.of(
+            optax.chain(optax.clip_by_global_norm(self.clip_norm), adamw), schedule
         )
 
 
@@ -75,6 +75,7 @@ class OptaxConfig:
                 f"the optimizer {self.make.__name__} does not take (learning_rate, "
                 f"{', '.join(self.options)}): {error}"
             ) from error
-        if not self.clip_norm:
-            return transformation
-        return optax.chain(optax.clip_by_global_norm(self.clip_norm), transformation)
+        if self.clip_norm:
+            clip = optax.clip_by_global_norm(self.clip_norm)
+            transformation = optax.chain(clip, transformation)
+        return ScheduledTransformation.of(transformation, schedule)

@@ -10,6 +10,7 @@ import optax
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.optimizer import OptimizerConfig
+from agentrl_jax.learner.scheduled_transformation import GroupedTransformation
 
 
 @dataclass
@@ -52,7 +53,8 @@ class ParameterGroups:
             name: group.optimizer.build(steps) if group.optimizer else optax.set_to_zero()
             for name, group in self.groups.items()
         }
-        return optax.multi_transform(transformations, self.labels)
+        tx = optax.multi_transform(transformations, self.labels)
+        return GroupedTransformation.of(tx, transformations)
 
     def labels(self, params: Any) -> Any:
         """The tree of the parameters' groups. Raises UserError as `build` says."""

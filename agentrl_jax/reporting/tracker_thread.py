@@ -60,18 +60,24 @@ class TrackerThread:
 
         self.put(log_new)
 
-    def finish(self, status: Status) -> None:
-        """Call `Tracker.finish` after what waits, and end the thread or leave it behind."""
-        deadline = time.monotonic() + self._close_seconds
+    def finish(self, status: Status, deadline: float | None = None) -> None:
+        """Call `Tracker.finish` after what waits, and end the thread or leave it behind.
+
+        Args:
+            status: how the run ended.
+            deadline: of `time.monotonic`, until which the thread is waited for; None: in
+                `close_seconds`.
+        """
+        deadline = deadline or time.monotonic() + self._close_seconds
         try:
-            self._queue.put(lambda tracker: tracker.finish(status), timeout=self._close_seconds)
-            self._queue.put(None, timeout=max(0.0, deadline - time.monotonic()))
+            self._queue.put(lambda tracker: tracker.finish(status), timeout=_until(deadline))
+            self._queue.put(None, timeout=_until(deadline))
         except queue.Full:
             self.dropped += 1
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._thread.join(_until(deadline))
         unfinished = self._queue.qsize() if self._thread.is_alive() else 0
         if self._thread.is_alive():
-            self._drop(f"it did not finish within {self._close_seconds:g} s", 0)
+            self._drop("it has not taken all records at the run's end", 0)
         if self.dropped or unfinished:
             total = self.dropped + unfinished + self.taken
             self._warn(
@@ -119,6 +125,11 @@ class TrackerThread:
         unfinished.replace(self._state_path)
 
 
+def _until(deadline: float) -> float:
+    """The seconds that are left."""
+    return max(0.0, deadline - time.monotonic())
+
+
 def _read_state(path: Path) -> dict[str, str | int]:
     return json.loads(path.read_text()) if path.exists() else {}
 
@@ -153,8 +164,9 @@ class TrackerGroup:
     def finish(self, status: Status) -> None:
         """See `Tracker.finish`; only the first call counts."""
         threads, self._threads = self._threads, []
+        deadline = time.monotonic() + CLOSE_SECONDS
         for thread in threads:
-            thread.finish(status)
+            thread.finish(status, deadline)
 
 
 def open_trackers(

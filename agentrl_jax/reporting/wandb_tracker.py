@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from agentrl_jax.reporting.tracker import Status, TrackedRun, Tracker
 
+INIT_SECONDS = 30.0  # within which the server must answer
 EXIT_CODES = {"finished": 0, "interrupted": 255, "failed": 1}
 
 
@@ -37,7 +38,7 @@ class WandbTracker(Tracker):
             resume="allow",
             mode=mode,
             # The terminal is the run's.
-            settings=wandb.Settings(console="off", silent=True),
+            settings=wandb.Settings(console="off", silent=True, init_timeout=INIT_SECONDS),
         )
         return self._run.id
 

@@ -11,6 +11,7 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 from agentrl_jax.training.per_agent import agent_weights
 from agentrl_jax.training.phase_trainer import PhaseTrainer
+from agentrl_jax.training.profiling import ProfiledSteps
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.stop_signal import StopSignal
 from agentrl_jax.training.summary import finalize
@@ -24,6 +25,7 @@ def train(
     process_group: ProcessGroup | None = None,
     max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
     trackers: Sequence[Tracker] = (),
+    profiled: ProfiledSteps | None = None,
 ) -> list[EvaluationSummary]:
     """Run every phase of the experiment, or what is left of it, and evaluate.
 
@@ -38,6 +40,7 @@ def train(
         max_nonfinite_updates: updates in a row with a gradient or loss that is not finite, after
             which the run stops; each is skipped.
         trackers: follow the run beside its folder, such as `WandbTracker`.
+        profiled: the steps of which `jax.profiler` writes a trace.
 
     Returns:
         The rows of the evaluation table.
@@ -55,7 +58,7 @@ def train(
         newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():
             start_params = run.start_params(phase, newest)
-            trainer = PhaseTrainer(run, name, phase, start_params, max_nonfinite_updates)
+            trainer = PhaseTrainer(run, name, phase, start_params, max_nonfinite_updates, profiled)
             trainer.train(stop)
             seconds[name] = trainer.seconds
             newest |= agent_weights(phase, trainer.params)

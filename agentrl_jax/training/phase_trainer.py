@@ -15,6 +15,7 @@ from agentrl_jax.policy import Params
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.storage.line_counter import check_lines
 from agentrl_jax.storage.segments import without_trimmed
+from agentrl_jax.training import profiling
 from agentrl_jax.training.config import ExperienceIterator, Phase
 from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
@@ -24,8 +25,10 @@ from agentrl_jax.training.nonfinite_updates import (
 )
 from agentrl_jax.training.per_agent import agent_weights, build_algorithm, groups_of
 from agentrl_jax.training.phase_evaluator import PhaseEvaluator
+from agentrl_jax.training.profiling import ProfiledSteps, StepProfiler
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.step_metrics import StepMetrics, gather_step, mean_metrics
+from agentrl_jax.training.step_timing import memory_metrics, rate_metrics
 from agentrl_jax.training.stop_signal import StopSignal
 from agentrl_jax.trajectories import Group
 from agentrl_jax.trajectory_record import TrajectoryRecord
@@ -41,6 +44,7 @@ class PhaseTrainer:
         phase: Phase,
         params: Params,
         max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
+        profiled: ProfiledSteps | None = None,
     ) -> None:
         """Build the algorithm and its state, and restore both from the newest checkpoint.
 
@@ -50,6 +54,7 @@ class PhaseTrainer:
             phase: what to train.
             params: to start from where there is no checkpoint.
             max_nonfinite_updates: skipped updates in a row, after which the phase stops.
+            profiled: the steps of which a trace is written.
         """
         self._run, self._name, self._phase = run, name, phase
         policies = {agent: model.policy for agent, model in run.models.items()}
@@ -65,6 +70,7 @@ class PhaseTrainer:
         self._nonfinite = NonfiniteUpdates(max_nonfinite_updates)
         self._evaluator = PhaseEvaluator(run, name, phase)
         self._final_params: Params | None = None
+        self._profiler = StepProfiler(profiled, run.run_dir / profiling.FOLDER / name, name)
         self.seconds = 0.0  # of all steps, before and after resumptions
         if self._first_step:
             self._state, host = self._checkpointer.restore(self._state)
@@ -89,10 +95,12 @@ class PhaseTrainer:
         was_complete = self._first_step == self._phase.steps or self._evaluator.stops
         if not was_complete:
             iterator = self._begin()
-            for step in range(self._first_step, self._phase.steps):
-                self._step(step, iterator, stop)
-                if self._evaluator.stops:
-                    break
+            with self._profiler:
+                for step in range(self._first_step, self._phase.steps):
+                    with self._profiler.around(step):
+                        self._step(step, iterator, stop)
+                    if self._evaluator.stops:
+                        break
         self._final_params = self._evaluator.finish(self._checkpointer.latest_step, self.params)
         self._publish(self._phase.steps)
         if not was_complete:
@@ -152,7 +160,7 @@ class PhaseTrainer:
             run.reporter.recorder.put(self._records(step, groups[:recorded]))
         metrics |= iterator.metrics()
         metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
-        metrics["time/compilations"] = compile_count() - compilations
+        metrics |= {"time/compilations": compile_count() - compilations, **memory_metrics()}
         seconds = time.monotonic() - start
         if self._evaluator.is_due(step + 1):
             if not on_policy or (step + 1) % phase.publish_every:
@@ -225,6 +233,7 @@ class PhaseTrainer:
             metrics |= mean_metrics(prefix, updates)
             if self._nonfinite.add(key, updates):
                 stopping = prefix + NONFINITE
+        metrics |= rate_metrics(metrics, seconds)
         self._run.reporter.step(self._name, step, metrics, seconds)
         if stopping:
             path = self._save_groups(step, groups)

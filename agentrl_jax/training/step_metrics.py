@@ -55,13 +55,21 @@ def gather_step(
         "groups": episode_stats(groups),
         "failures": failures,
         "returns": returns_by_agent(groups, run.agent_names),
+        "tokens": {"rollout/tokens": float(sampled_tokens(groups))} if groups else {},
     }
     processes = run.process_group.all_gather(label, local)
     group_stats = run.process_group.interleave([process["groups"] for process in processes])
     metrics = rollout_metrics(group_stats, labels)
     metrics |= return_metrics([process["returns"] for process in processes])
-    metrics |= sum_counts([process["failures"] for process in processes])
+    for name in ("failures", "tokens"):
+        metrics |= sum_counts([process[name] for process in processes])
     return metrics, any(process["stop"] for process in processes)
+
+
+def sampled_tokens(groups: Sequence[Group]) -> int:
+    """The tokens that were sampled in the groups' episodes."""
+    calls = (call for group in groups for t in group.trajectories for call in t.calls)
+    return sum(len(call.action) for call in calls if call.source == "sampled")
 
 
 def sum_counts(counts: Sequence[dict[str, float]]) -> dict[str, float]:

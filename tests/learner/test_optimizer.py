@@ -21,6 +21,7 @@ from agentrl_jax.learner.learning_rate import (
 )
 from agentrl_jax.learner.optimizer import AdamWConfig, OptaxConfig, OptimizerConfig
 from agentrl_jax.learner.parameter_groups import ParameterGroup, ParameterGroups
+from agentrl_jax.learner.scheduled_transformation import learning_rates
 from agentrl_jax.storage.config_json import from_json, to_json
 
 
@@ -181,3 +182,31 @@ def test_optimizers_survive_json():
     )
     after = from_json(json.loads(json.dumps(to_json(config))))
     assert after == config and after.groups["matrices"].optimizer.make is optax.contrib.muon
+
+
+def test_a_learning_rate_is_that_of_the_next_update_also_by_parameter_group():
+    params = {"a": jnp.ones(3), "b": jnp.ones(2)}
+    half = LearningRate(0.5, warmup_steps=2)
+    groups = ParameterGroups(
+        {
+            "first": ParameterGroup("a", OptaxConfig(optax.sgd, LearningRate(4.0, decay=constant))),
+            "second": ParameterGroup("b", OptaxConfig(optax.lion, half, clip_norm=1.0)),
+        }
+    )
+    adamw = AdamWConfig(2.0, warmup_steps=4)
+    rates = []
+    for config in (adamw, groups):
+        tx = config.build(10)
+        state = tx.init(params)
+        with jax.numpy_dtype_promotion("standard"):
+            rates.append(learning_rates(tx, state))
+            for _ in range(2):
+                _, state = tx.update(params, state, params)
+        rates.append(learning_rates(tx, state))
+    assert rates == [
+        {"learning_rate": 0.0},
+        {"learning_rate": 1.0},
+        {"learning_rate/first": 4.0, "learning_rate/second": 0.0},
+        {"learning_rate/first": 4.0, "learning_rate/second": 0.5},
+    ]
+    assert learning_rates(optax.sgd(1.0), optax.sgd(1.0).init(params)) == {}
