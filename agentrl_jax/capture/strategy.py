@@ -14,6 +14,7 @@ from agentrl_jax.capture.agent_process import start_agent_process
 from agentrl_jax.capture.agent_table import AgentTable
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.capture.session import CaptureSession
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.external import external
 from agentrl_jax.rollout.agent_session import WaitTracker
@@ -49,7 +50,7 @@ class CapturedEpisodes:
     port: int = 0  # 0: any
     token_variable: str = ""  # the environment variable with the token of programs from outside
     grace: float = 5.0  # seconds for a program to exit after its episode has ended
-    limits: ServerLimits = field(default_factory=ServerLimits)
+    limits: ServerLimits = field(default_factory=ServerLimits, metadata=OMITTED_AT_DEFAULT)
 
     def __post_init__(self) -> None:
         self._runner: _ProgramRunner | None = None

@@ -58,8 +58,8 @@ class EnvironmentConfig(EnvironmentSpec):
     reply_mb: int = 64  # maximal size of an environment's reply
     # Maximal text of a reset's or a step's messages. An episode with a longer one has failed; with
     # `truncate_observations` the text is cut.
-    observation_kb: int = 1024
-    truncate_observations: bool = False
+    observation_kb: int = field(default=1024, metadata=OMITTED_AT_DEFAULT)
+    truncate_observations: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)  # Ray nodes; off unless set
     delay: EnvLatency = field(default_factory=EnvLatency)  # added to each reply, for experiments
     retries: int = 2  # fresh environment instances for an episode whose environment failed
