@@ -82,6 +82,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class WeightHolder(Protocol):
+    """What an engine is, too, where the weights it samples with are on this machine's devices."""
+
+    def weights_in_use(self) -> Sequence[tuple[int, Params]]:
+        """The version of the weights that sample now, and the weights, of each of its engines."""
+        ...
+
+
+@runtime_checkable
 class Scorer(Protocol):
     """Scores texts that are given; requests are independent and may finish in any order."""
 

@@ -4,6 +4,7 @@ They live on the host, are ragged, and hold token ids as sampled.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -69,6 +70,14 @@ def sum_parts(rewards: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return parts
 
 
+def call_checksum(call: "Call") -> int:
+    """A number other than 0 that depends on every bit of what an engine sampled and recorded."""
+    checksum = zlib.crc32(np.float32(call.sampling.temperature), len(call.prompt))
+    for array in (call.prompt, call.action, call.sampler_logp, call.version):
+        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+    return checksum or 1
+
+
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
     """Whether `ids` begins with `prefix`, token by token."""
     return len(ids) >= len(prefix) and bool(np.array_equal(ids[: len(prefix)], prefix))
@@ -119,6 +128,11 @@ class Call:
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of placeholder tokens in `prompt`
     parent: "Call | None" = None  # the call whose prompt + action this prompt extends exactly
     time: CallTime | None = None  # None: no engine sampled it, or it was not measured
+    checksum: int = 0  # `call_checksum` when an engine sampled it; 0: not known
+
+    def with_checksum(self) -> "Call":
+        """The call as its engine sampled it."""
+        return dataclasses.replace(self, checksum=call_checksum(self))
 
     @property
     def ids(self) -> np.ndarray:

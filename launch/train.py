@@ -33,6 +33,12 @@ flags.DEFINE_integer(
     "is skipped.",
     lower_bound=1,
 )
+flags.DEFINE_enum(
+    "invariants",
+    "stop",
+    ["stop", "warn"],
+    "What follows where an invariant of docs/invariants.md does not hold.",
+)
 flags.DEFINE_string(
     "coordinator",
     "",
@@ -77,6 +83,7 @@ def train() -> None:
             f.quiet,
             processes,
             f.max_nonfinite_updates,
+            f.invariants,
             make_trackers(f.trackers),
             parse_profiled_steps(f.profile_steps),
         )

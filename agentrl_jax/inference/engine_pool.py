@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentrl_jax.engine import Engine, PromptImage
+from agentrl_jax.engine import Engine, PromptImage, WeightHolder
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.policy import Params, Policy
@@ -194,6 +194,11 @@ class EnginePool:
                     self._publish_to([min(outdated)])
                 else:
                     self._pending_weights = None
+
+    def weights_in_use(self) -> Sequence[tuple[int, Params]]:
+        """See `WeightHolder.weights_in_use`."""
+        holders = [engine for engine in self._engines if isinstance(engine, WeightHolder)]
+        return [pair for holder in holders for pair in holder.weights_in_use()]
 
     def close(self) -> None:
         """Close all engines."""

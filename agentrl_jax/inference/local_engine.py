@@ -180,6 +180,11 @@ class LocalEngine:
             self._pending_weights = copy, version, recompute
             self._notify()
 
+    def weights_in_use(self) -> Sequence[tuple[int, Params]]:
+        """See `WeightHolder.weights_in_use`."""
+        with self._condition:
+            return [(self._version, self._params)]
+
     def close(self) -> None:
         """Stop; calls in progress raise RuntimeError."""
         with self._condition:

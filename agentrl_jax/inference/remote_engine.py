@@ -246,7 +246,7 @@ class RemoteEngine:
             key=request.key,
             parent=parent,
             time=CallTime(request.submitted, sent, sent, epoch_seconds()),
-        )
+        ).with_checksum()
 
     def _max_action_tokens(self, request: _Request) -> int:
         return max(0, min(request.sampling.budget, self.config.positions - len(request.ids)))

@@ -95,7 +95,7 @@ class Request:
             alternatives=np.stack(self.alternatives) if has_alternatives else None,
             alternative_logp=np.stack(self.alternative_logp) if has_alternatives else None,
             time=self._call_time(slot),
-        )
+        ).with_checksum()
 
     def _call_time(self, slot: int) -> CallTime:
         """The times of a call that ends now; without a program it is prefilled at its admission."""

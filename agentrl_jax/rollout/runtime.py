@@ -7,16 +7,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import jax
 import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker, sample_call
 from agentrl_jax.rollout.engine_slots import EngineSlots
 from agentrl_jax.rollout.episode import Prefix, TurnCallback, play_episode, play_scripted_episode
+from agentrl_jax.rollout.episode_counts import EpisodeCounts
+from agentrl_jax.rollout.episode_records import reported_end
 from agentrl_jax.rollout.event_loop_thread import (
     EventLoopThread,
     close_unstarted,
@@ -34,6 +38,7 @@ from agentrl_jax.trajectories import Call, Episode, Group, RandomKey, Trajectory
 from agentrl_jax.workers.pool import EnvHandle, Task, WorkerPool
 
 T = TypeVar("T")
+EpisodeT = TypeVar("EpisodeT", Trajectory, Episode)
 MAX_SCRIPTED_EPISODES = 256  # at once
 
 
@@ -78,8 +83,10 @@ class Runtime:
         self.timeouts = (timeouts or Timeouts()).validate()
         self.models = NamedModels(self.agents, self.engines, self.timeouts)
         self.failures = Failures(log)
+        self.invariants, self.episode_counts = Invariants(), EpisodeCounts()
         self.loop = loop or asyncio.new_event_loop()
         self.published_versions: dict[str, int] = {}  # the last one of each engine
+        self._published_leaf: dict[str, Any] = {}  # a small array of the weights, of each engine
         # Called with (params, version, engine name) at each publication.
         self.publish_callbacks: list[Callable[[Params, int, str], None]] = []
         self._worker_pool = workers
@@ -223,7 +230,7 @@ class Runtime:
 
         async def play_in_env(env: EnvHandle, track_wait: WaitTracker) -> Trajectory:
             start = prefix() if callable(prefix) else prefix
-            return await play_episode(
+            trajectory = await play_episode(
                 env,
                 player,
                 engine,
@@ -234,6 +241,8 @@ class Runtime:
                 call_turn_callbacks,
                 self.models.write_note,
             )
+            self.invariants.check(reported_end, trajectory, *env.end)
+            return trajectory
 
         return await self.run_in_slot(task, player, sample, play_in_env)
 
@@ -273,7 +282,7 @@ class Runtime:
             return await play_scripted_episode(env, player, seed, sample, track_wait)
 
         async with self._scripted_slots:
-            return await self.run_episode(task, sample, play_in_env)
+            return await self._with_drops_counted(task, sample, play_in_env)
 
     async def run_in_slot(
         self,
@@ -287,9 +296,19 @@ class Runtime:
             return await self.run_episode(task, sample, episode_fn)
 
     async def run_episode(
+        self,
+        task: Task,
+        sample: int,
+        episode_fn: Callable[[EnvHandle, WaitTracker], Awaitable[EpisodeT]],
+    ) -> EpisodeT | None:
+        """`with_retries`, where None counts as a dropped episode, and any end is counted."""
+        with self.episode_counts.episode() as ended:
+            ended.result = result = await self._with_drops_counted(task, sample, episode_fn)
+        return result
+
+    async def _with_drops_counted(
         self, task: Task, sample: int, episode_fn: Callable[[EnvHandle, WaitTracker], Awaitable[T]]
     ) -> T | None:
-        """`with_retries`, where None counts as a dropped episode."""
         result = await self.with_retries(task, sample, episode_fn)
         if result is None:
             self.failures.add_dropped(task)
@@ -337,8 +356,14 @@ class Runtime:
         """Give an engine new weights, and call the publish callbacks."""
         self.engines[engine].publish(params, version)
         self.published_versions[engine] = version
+        self._published_leaf[engine] = _smallest_leaf(params)
         for callback in self.publish_callbacks:
             callback(params, version, engine)
+
+    def is_published(self, params: Params, engine: str) -> bool:
+        """Whether these very arrays are the weights that the engine was last given."""
+        leaf = self._published_leaf.get(engine)
+        return leaf is not None and leaf is _smallest_leaf(params)
 
     def close(self) -> None:
         """Stop engines and workers; leaves no process behind."""
@@ -371,3 +396,7 @@ class Runtime:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _smallest_leaf(params: Params) -> Any:
+    return min(jax.tree.leaves(params), key=lambda x: x.size, default=None)

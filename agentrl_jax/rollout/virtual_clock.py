@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.engine import Engine, PromptImage, Scorer
+from agentrl_jax.engine import Engine, PromptImage, Scorer, WeightHolder
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.named_models import Model
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
@@ -131,6 +131,10 @@ class VirtualTimeEngine:
         self._run(asyncio.sleep(self._clock.step_seconds))
         wait(self._in_flight)
         self._engine.publish(params, version, recompute)
+
+    def weights_in_use(self) -> Sequence[tuple[int, Params]]:
+        """See `WeightHolder.weights_in_use`; none where the engine is no such holder."""
+        return self._engine.weights_in_use() if isinstance(self._engine, WeightHolder) else []
 
     def close(self) -> None:
         self._engine.close()

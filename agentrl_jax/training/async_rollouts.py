@@ -15,7 +15,7 @@ from agentrl_jax.storage.rollout_index import IndexEvent, RolloutIndex
 from agentrl_jax.training.config import ExperienceIterator, Experiment, Phase, RunContext
 from agentrl_jax.training.consumed_tasks import ConsumedTasks
 from agentrl_jax.training.sources import Rollouts, open_tasks
-from agentrl_jax.training.staleness import InFlight, StalenessQueue
+from agentrl_jax.training.staleness import InFlight, StalenessQueue, conserved_groups
 from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.pool import Task
@@ -150,6 +150,7 @@ class AsyncRolloutIterator(ExperienceIterator):
             lambda: f"waiting for the groups of step {step} ({_queue_status(queue)})",
         ):
             taken = runtime.run(queue.take(step))
+        runtime.invariants.check(conserved_groups, queue.totals)
         groups = [self._mark_consumed(in_flight, step) for in_flight in taken]
         local_stats = [group_stats(f, self._task_index(f.start_index)) for f in taken]
         for process_stats in runtime.process_group.all_gather("groups used", local_stats):
@@ -169,6 +170,10 @@ class AsyncRolloutIterator(ExperienceIterator):
     @property
     def labels(self) -> Sequence[str]:
         return self._step_tasks.labels
+
+    @property
+    def max_staleness(self) -> int:
+        return self._config.staleness
 
     def metrics(self) -> dict[str, float]:
         return self._metrics

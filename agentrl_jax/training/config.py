@@ -108,6 +108,13 @@ class ExperienceIterator:
         """Of the environments in a mixture; each has metrics of its own."""
         return ()
 
+    @property
+    def max_staleness(self) -> int:
+        """Steps by which the weights that sampled a step's tokens may lag behind its own, beyond
+        those since the last publication.
+        """
+        return 0
+
     def next(self, step: int) -> list[Group]:
         """This process's groups of the step."""
         raise NotImplementedError

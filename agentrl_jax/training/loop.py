@@ -13,6 +13,7 @@ from agentrl_jax.training.per_agent import agent_weights
 from agentrl_jax.training.phase_trainer import PhaseTrainer
 from agentrl_jax.training.profiling import ProfiledSteps
 from agentrl_jax.training.run import Run
+from agentrl_jax.training.run_invariants import Reaction
 from agentrl_jax.training.stop_signal import StopSignal
 from agentrl_jax.training.summary import finalize
 
@@ -24,6 +25,7 @@ def train(
     quiet: bool = False,
     process_group: ProcessGroup | None = None,
     max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
+    invariants: Reaction = "stop",
     trackers: Sequence[Tracker] = (),
     profiled: ProfiledSteps | None = None,
 ) -> list[EvaluationSummary]:
@@ -39,6 +41,7 @@ def train(
         process_group: of the run; None: this process alone.
         max_nonfinite_updates: updates in a row with a gradient or loss that is not finite, after
             which the run stops; each is skipped.
+        invariants: what follows where one does not hold (docs/invariants.md).
         trackers: follow the run beside its folder, such as `WandbTracker`.
         profiled: the steps of which `jax.profiler` writes a trace.
 
@@ -47,7 +50,8 @@ def train(
 
     Raises:
         Interrupted: after Ctrl-C or SIGTERM; the same call resumes the run.
-        UserError: the config is wrong, or the folder belongs to another config or is being trained.
+        UserError: the config is wrong, the folder belongs to another config or is being trained,
+            or an invariant does not hold.
     """
     start, process_group = time.monotonic(), process_group or ProcessGroup()
     with (
@@ -58,7 +62,9 @@ def train(
         newest = {name: model.params for name, model in run.models.items()}
         for name, phase in experiment.phases.items():
             start_params = run.start_params(phase, newest)
-            trainer = PhaseTrainer(run, name, phase, start_params, max_nonfinite_updates, profiled)
+            trainer = PhaseTrainer(
+                run, name, phase, start_params, max_nonfinite_updates, invariants, profiled
+            )
             trainer.train(stop)
             seconds[name] = trainer.seconds
             newest |= agent_weights(phase, trainer.params)

@@ -40,13 +40,18 @@ class NonfiniteUpdates:
 
 
 def save_groups(
-    run_dir: Path, phase: str, step: int, groups: Sequence[Group], process: int
+    run_dir: Path,
+    phase: str,
+    step: int,
+    groups: Sequence[Group],
+    process: int,
+    folder: str = "nonfinite",
 ) -> Path:
     """Write a process's experience of a step to nonfinite/rl-7.jsonl, or, of another process than
-    the coordinator, to nonfinite/rl-7.3.jsonl. Returns the path.
+    the coordinator, to nonfinite/rl-7.3.jsonl; or to another folder. Returns the path.
     """
     name = f"{phase}-{step}.{process}.jsonl" if process else f"{phase}-{step}.jsonl"
-    path = run_dir / "nonfinite" / name
+    path = run_dir / folder / name
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     trajectory_log.write(path, [t for group in groups for t in group.trajectories], step, phase)

@@ -27,6 +27,7 @@ from agentrl_jax.training.per_agent import agent_weights, build_algorithm, group
 from agentrl_jax.training.phase_evaluator import PhaseEvaluator
 from agentrl_jax.training.profiling import ProfiledSteps, StepProfiler
 from agentrl_jax.training.run import Run
+from agentrl_jax.training.run_invariants import Reaction, RunInvariants
 from agentrl_jax.training.step_metrics import StepMetrics, gather_step, mean_metrics
 from agentrl_jax.training.step_timing import memory_metrics, rate_metrics
 from agentrl_jax.training.stop_signal import StopSignal
@@ -44,6 +45,7 @@ class PhaseTrainer:
         phase: Phase,
         params: Params,
         max_nonfinite_updates: int = MAX_NONFINITE_UPDATES,
+        invariants: Reaction = "stop",
         profiled: ProfiledSteps | None = None,
     ) -> None:
         """Build the algorithm and its state, and restore both from the newest checkpoint.
@@ -54,6 +56,7 @@ class PhaseTrainer:
             phase: what to train.
             params: to start from where there is no checkpoint.
             max_nonfinite_updates: skipped updates in a row, after which the phase stops.
+            invariants: what follows where one does not hold.
             profiled: the steps of which a trace is written.
         """
         self._run, self._name, self._phase = run, name, phase
@@ -71,6 +74,7 @@ class PhaseTrainer:
         self._evaluator = PhaseEvaluator(run, name, phase)
         self._final_params: Params | None = None
         self._profiler = StepProfiler(profiled, run.run_dir / profiling.FOLDER / name, name)
+        self._invariants = RunInvariants(run, name, phase, invariants)
         self.seconds = 0.0  # of all steps, before and after resumptions
         if self._first_step:
             self._state, host = self._checkpointer.restore(self._state)
@@ -90,7 +94,8 @@ class PhaseTrainer:
 
         Raises:
             Interrupted: `stop` is set at one process of the run; the step was saved.
-            UserError: too many updates in a row were skipped, or weights are not finite.
+            UserError: too many updates in a row were skipped, weights are not finite, or an
+                invariant does not hold.
         """
         was_complete = self._first_step == self._phase.steps or self._evaluator.stops
         if not was_complete:
@@ -146,14 +151,22 @@ class PhaseTrainer:
         groups = iterator.next(step)
         collected = time.monotonic()
         trained_groups = groups_of(groups, phase.trained_agents or run.models, run.runtime)
-        self._state, metrics = self._algorithm.step(self._state, trained_groups, run.runtime)
+        self._invariants.check_groups(step, groups, trained_groups, iterator.max_staleness)
+        try:
+            self._state, metrics = self._algorithm.step(self._state, trained_groups, run.runtime)
+        except Exception:
+            self._invariants.explain(step, groups)
+            raise
+        self._invariants.end_step(step, groups)
         if on_policy and (step + 1) % phase.publish_every == 0:
             self._publish(step + 1)
         self._report()  # the step before, while this one is on the device
         sampled, gathering = groups if on_policy else [], f"step {step} of {self._name}"
-        rollouts, stopping = gather_step(
-            run, gathering, sampled, iterator.labels, failures_before, stop.is_set
+        violations = self._invariants.violations
+        rollouts, stopping, violations = gather_step(
+            run, gathering, sampled, iterator.labels, failures_before, stop.is_set, violations
         )
+        metrics |= self._invariants.react(violations)
         if on_policy:
             metrics |= rollouts
             recorded = len(run.process_group.local_items(range(run.experiment.record_groups)))
@@ -161,6 +174,7 @@ class PhaseTrainer:
         metrics |= iterator.metrics()
         metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
         metrics |= {"time/compilations": compile_count() - compilations, **memory_metrics()}
+        metrics["time/invariants"] = self._invariants.take_seconds()
         seconds = time.monotonic() - start
         if self._evaluator.is_due(step + 1):
             if not on_policy or (step + 1) % phase.publish_every:
@@ -190,9 +204,11 @@ class PhaseTrainer:
         """Give the engines the weights of the agents that the phase trains."""
         for agent, params in agent_weights(self._phase, self.params).items():
             self._run.runtime.publish(params, version, agent)
+            self._invariants.publish(agent, params, version)
 
     def _save(self, step: int, iterator: ExperienceIterator, groups: Sequence[Group]) -> None:
         self._report()
+        self._invariants.exchange()
         if not is_finite(self._state):
             path = self._save_groups(step - 1, groups)
             raise UserError(
@@ -234,6 +250,7 @@ class PhaseTrainer:
             if self._nonfinite.add(key, updates):
                 stopping = prefix + NONFINITE
         metrics |= rate_metrics(metrics, seconds)
+        self._invariants.make_deferred_checks(step, groups)
         self._run.reporter.step(self._name, step, metrics, seconds)
         if stopping:
             path = self._save_groups(step, groups)

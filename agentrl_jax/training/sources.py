@@ -8,6 +8,7 @@ from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
+from agentrl_jax.rollout.episode_counts import conserved_episodes
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.strategy import (
     IndependentEpisodes,
@@ -147,7 +148,10 @@ class RolloutIterator(ExperienceIterator):
         config, processes = self._config, runtime.process_group
         tasks = numbered(self._tasks.draw(step, round_index, config.tasks))
         key = (self._experiment.seed, *round_key(step, round_index))
+        before = runtime.episode_counts.totals
         groups = runtime.collect(config.strategy, tasks, key)
+        episodes = runtime.episode_counts.totals.since(before)
+        runtime.invariants.check(conserved_episodes, episodes, groups)
         self._update_pieces(config.strategy, "what the strategy learns", groups)
         if self._task_source.learns:
             local_rates = [_success_rate(group) for group in groups]
@@ -240,6 +244,10 @@ class MixedIterator(ExperienceIterator):
     @property
     def labels(self) -> Sequence[str]:
         return self.rollouts.labels
+
+    @property
+    def max_staleness(self) -> int:
+        return self.rollouts.max_staleness
 
     def next(self, step: int) -> list[Group]:
         return [*self.rollouts.next(step), *self.demonstrations.next(step)]

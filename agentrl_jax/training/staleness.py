@@ -15,8 +15,9 @@ than `groups_per_step` groups, and whenever it waits, a group that it can take i
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.trajectories import Group
 
 
@@ -90,6 +91,7 @@ class StalenessQueue:
         self._total, self._drain_every = groups_per_step * steps, drain_every or steps
         self._play_group, self._version = play_group, step
         self._num_started = self._num_finished = groups_per_step * step
+        self._num_taken, self.totals = groups_per_step * step, GroupTotals()
         self._in_flight: list[InFlight] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
@@ -140,4 +142,28 @@ class StalenessQueue:
             if taken is None:
                 await self._changed.wait()
         self._in_flight = [flight for flight in self._in_flight if flight not in taken]
+        self._num_taken += len(taken)
+        counts = self.counts
+        self.totals = GroupTotals(
+            self._num_started, self._num_taken, counts["waiting"], counts["in_flight"]
+        )
         return taken
+
+
+class GroupTotals(NamedTuple):
+    """Counts of groups from the start of a phase to a step."""
+
+    started: int = 0
+    taken: int = 0
+    waiting: int = 0
+    in_flight: int = 0
+
+
+def conserved_groups(totals: GroupTotals) -> InvariantCheck:
+    """Every group that was started was taken by a step, waits for one or is being played."""
+    return InvariantCheck(
+        "conserved_episodes",
+        totals.started == totals.taken + totals.waiting + totals.in_flight,
+        f"of {totals.started} groups that were started {totals.taken} were trained on, "
+        f"{totals.waiting} are waiting and {totals.in_flight} in flight",
+    )

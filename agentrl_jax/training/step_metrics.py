@@ -8,6 +8,7 @@ import numpy as np
 from agentrl_jax.training.per_agent import return_metrics, returns_by_agent
 from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
 from agentrl_jax.training.run import Run
+from agentrl_jax.training.run_invariants import Violation
 from agentrl_jax.trajectories import Group
 
 
@@ -35,8 +36,10 @@ def gather_step(
     labels: Sequence[str],
     failures_before: dict[str, float],
     stop_requested: bool,
-) -> tuple[dict[str, float], bool]:
-    """The metrics of the rollouts of all processes, and whether a process was asked to stop.
+    violations: Sequence[Violation],
+) -> tuple[dict[str, float], bool, list[Any]]:
+    """The metrics of the rollouts of all processes, whether a process was asked to stop, and the
+    invariants that do not hold in any of them.
 
     Args:
         run: of this process.
@@ -45,6 +48,7 @@ def gather_step(
         labels: of the environments that have metrics of their own.
         failures_before: counts of environment failures before the step.
         stop_requested: of this process.
+        violations: of this process.
     """
     failures = {
         name: count - failures_before.get(name, 0.0)
@@ -55,6 +59,7 @@ def gather_step(
         "groups": episode_stats(groups),
         "failures": failures,
         "returns": returns_by_agent(groups, run.agent_names),
+        "violations": violations,
         "tokens": {"rollout/tokens": float(sampled_tokens(groups))} if groups else {},
     }
     processes = run.process_group.all_gather(label, local)
@@ -63,7 +68,8 @@ def gather_step(
     metrics |= return_metrics([process["returns"] for process in processes])
     for name in ("failures", "tokens"):
         metrics |= sum_counts([process[name] for process in processes])
-    return metrics, any(process["stop"] for process in processes)
+    all_violations = [values for process in processes for values in process["violations"]]
+    return metrics, any(process["stop"] for process in processes), all_violations
 
 
 def sampled_tokens(groups: Sequence[Group]) -> int:

@@ -69,12 +69,12 @@ class WorkerPool(Protocol):
 
 
 class EnvHandle:
-    """One environment in some worker."""
+    """One environment in some worker; `end`: whether its last reply terminated, or truncated."""
 
     _id_counter = itertools.count()
 
     def __init__(self, workers: WorkerPool, task: Task, timeouts: Timeouts | None = None) -> None:
-        self.task, self.timeouts = task, timeouts or Timeouts()
+        self.task, self.timeouts, self.end = task, timeouts or Timeouts(), (False, False)
         self.step_time: TurnTime | None = None  # when it was last stepped
         self._worker_pool, self._env_id = workers, next(EnvHandle._id_counter)
 
@@ -97,6 +97,7 @@ class EnvHandle:
             "step", self._env_id, self.timeouts.turn, action=action.to_dict()
         )
         self.step_time = TurnTime(start, epoch_seconds())
+        self.end = (outcome[1], outcome[2])
         return _parse_messages(observation), *outcome
 
     async def actions(self) -> tuple[str, ...] | None:

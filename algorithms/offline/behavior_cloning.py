@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.losses.policy import negative_log_likelihood
+from agentrl_jax.learner.batch_invariants import packed_rows, trained_tokens
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.global_batch import gather_groups
 from agentrl_jax.learner.learner import Learner
@@ -81,5 +82,8 @@ class BehaviorCloning(Algorithm):
         weight = self._config.aggregation(gathered.token_index)[gathered.local_token_mask]
         packed_weight = layout.scatter(weight, index.token_sequence, index.token_position)
         batch = BehaviorCloningBatch(batch=layout.to_batch(packed_weight))
-        state, metrics = self._learner.update(state, split_bins(batch, bins))
+        microbatches = split_bins(batch, bins)
+        runtime.invariants.check(trained_tokens, experience, collated)
+        runtime.invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        state, metrics = self._learner.update(state, microbatches)
         return state, {"tokens": float(len(gathered.local_token_mask)), "device": [metrics]}

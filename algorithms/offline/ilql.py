@@ -23,6 +23,7 @@ from agentrl_jax.algorithms.offline.token_value_targets import (
 from agentrl_jax.algorithms.offline.token_values import PolicyWithValues, TrainableValues
 from agentrl_jax.algorithms.policy_gradient.scoring import ScoringPass
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.batch_invariants import packed_rows, trained_tokens
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.global_batch import gather_groups
 from agentrl_jax.learner.learner import Learner
@@ -144,7 +145,10 @@ class TokenValueTrainer(Algorithm):
             target.q if target.v is None else target.v,
         )
         batch = TokenValueBatch(batch=layout.to_batch(total), q_target=q_target, v_target=v_target)
-        state, metrics = self._learner.update(state, split_bins(batch, bins))
+        microbatches = split_bins(batch, bins)
+        runtime.invariants.check(trained_tokens, experience, collated)
+        runtime.invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        state, metrics = self._learner.update(state, microbatches)
         state = dataclasses.replace(state, params=self._target_update_program(state.params))
         return state, {
             "skipped": 0.0,

@@ -28,8 +28,8 @@ from agentrl_jax.algorithms.pairwise.pairwise_batch import (
     make_pairwise_batch,
 )
 from agentrl_jax.algorithms.pairwise.train_last_layers import freeze_all_but_last
-from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.batch_invariants import packed_rows, trained_replies
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
@@ -141,7 +141,7 @@ class PairwiseTrainer(Algorithm):
         }
         splits = np.array_split(np.arange(len(pairs)), c.minibatches)
         minibatches = [
-            self._microbatches(state, [pairs[i] for i in split], reward_diffs[split], process_group)
+            self._microbatches(state, [pairs[i] for i in split], reward_diffs[split], runtime)
             for split in splits
         ]
         updates: list[dict[str, Array]] = []
@@ -172,10 +172,11 @@ class PairwiseTrainer(Algorithm):
         state: TrainState,
         pairs: Sequence[Pair],
         reward_diffs: np.ndarray,
-        process_group: ProcessGroup,
+        runtime: Runtime,
     ) -> list[PairwiseBatch]:
         """The microbatches of some pairs, with the log-probs of their tokens under pi_t."""
         c, sequences = self._config, [x for pair in pairs for x in pair.sequences]
+        process_group, invariants = runtime.process_group, runtime.invariants
         num_bins = self._bins_per_microbatch
         num_pairs = sum(process_group.all_gather("pairs of a minibatch", len(pairs)))
         packed = pack_pairs(sequences, c.prompt_length, c.bin_length, num_bins)
@@ -194,7 +195,11 @@ class PairwiseTrainer(Algorithm):
             )
         anchor_logp = ref_logp if c.fixed_reference else logp
         batch = make_pairwise_batch(layout, tokens, reward_diffs, anchor_logp, num_pairs)
-        return split_bins(batch, num_bins)
+        microbatches = split_bins(batch, num_bins)
+        replies = [x.turns[pair.turn].calls for pair in pairs for x in pair.dialogues]
+        invariants.check(trained_replies, replies, sequences)
+        invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        return microbatches
 
     def _score_layout(self, params: Params, layout: PackedLayout) -> np.ndarray:
         """The learner's log-probs of a whole layout, [bins, length], in the microbatches of

@@ -13,38 +13,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from agentrl_jax.algorithms.experience.filters import apply_filter
 from agentrl_jax.algorithms.experience.reward_metrics import trained_reward_metrics
 from agentrl_jax.algorithms.experience.stateful import Stateful
+from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, with_aux
 from agentrl_jax.algorithms.policy_gradient.auxiliary import replace_group_logp
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, check_config
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import sampled_by, sampler_logp
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, batch_metrics
 from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
 from agentrl_jax.algorithms.policy_gradient.microbatches import MicrobatchPacker
 from agentrl_jax.algorithms.policy_gradient.step_record import StepRecord
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.learner.batch_invariants import trained_tokens
 from agentrl_jax.learner.data_shards import put_sharded
 from agentrl_jax.learner.learner import Learner
+from agentrl_jax.learner.logp_bound import logp_bound
 from agentrl_jax.learner.sequences import TokenIndex, TrainingSequence
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
 from agentrl_jax.trajectories import Group, Trajectory
 from agentrl_jax.trajectory_record import TrajectoryTraining
-
-
-@pytree_dataclass
-class AuxState:
-    """Auxiliary training state on the device."""
-
-    reference: Params | None  # the weights that training began with
-    critic: TrainState | None
-    gradient_norm: Float[Array, ""]  # its moving average
 
 
 @dataclass
@@ -63,6 +57,7 @@ class PolicyGradient(Algorithm):
     def __init__(self, config: PolicyGradientSlots, policy: Policy, mesh: Mesh, steps: int) -> None:
         check_config(config, policy)
         self._config = c = copy.deepcopy(config)  # stateful components belong to this algorithm
+        self._policy = policy
         updates = steps * c.epochs * c.minibatches
         self._needs_reference = c.reference or any(
             regularizer.needs_reference for regularizer in c.regularizers.values()
@@ -84,6 +79,10 @@ class PolicyGradient(Algorithm):
         )
         self._step, self._seed, self._process_group = 0, 0, ProcessGroup()
         self._step_record: StepRecord | None = None
+
+    @functools.cached_property
+    def _logp_bound(self) -> float:
+        return logp_bound(self._policy)
 
     def init(self, key: Array, params: Params) -> TrainState:
         state, critic = self._learner.init(key, params), None
@@ -157,22 +156,27 @@ class PolicyGradient(Algorithm):
         main = self._crediting.credit_rollouts(state, indexed_groups, process_group, step)
         trained = [group for _, group in indexed_groups]
         self._step_record = StepRecord(rollouts, trained, main, c.minibatches)
+        runtime.invariants.check(trained_tokens, trained, main.collated)
         metrics = batch_metrics(main, trained, process_group, step)
-        counts = process_group.all_gather("groups kept", [len(trained), len(rollouts)])
-        num_kept, num_rollouts = np.sum(counts, axis=0)
+        is_fresh = not c.auxiliaries and sampled_by(state.params, trained, runtime)
+        counts = process_group.all_gather("groups kept", [len(trained), len(rollouts), is_fresh])
+        num_kept, num_rollouts, num_fresh = np.sum(counts, axis=0)
         if c.rewards:
             metrics |= trained_reward_metrics(rollouts, process_group)
         metrics["groups_kept"] = float(num_kept / max(num_rollouts, 1))
         credited_batches = [main]
         for auxiliary, own_groups in zip(c.auxiliaries, reserved):
             groups = auxiliary.groups_for_step(own_groups, rng)
-            credited_batches.append(
-                self._crediting.credit_auxiliary(state, auxiliary, groups, process_group, step)
+            credited = self._crediting.credit_auxiliary(
+                state, auxiliary, groups, process_group, step
             )
+            runtime.invariants.check(trained_tokens, groups, credited.collated)
+            credited_batches.append(credited)
         critic_warmup = c.critic is not None and step < c.critic.warmup_steps
-        state, update_metrics = self._optimize(
-            state, credited_batches, process_group, critic_warmup
-        )
+        state, update_metrics = self._optimize(state, credited_batches, runtime, critic_warmup)
+        if num_fresh == process_group.count and (updates := update_metrics["device"]):
+            gap, tokens = updates[0]["off_policy/logp_gap"], updates[0]["tokens"]
+            runtime.invariants.defer(sampler_logp, gap, tokens, self._logp_bound)
         if c.auxiliaries and c.rescore:
             trained = replace_group_logp(trained, main.token_columns.proximal_logp)
         for auxiliary in c.auxiliaries:
@@ -229,11 +233,11 @@ class PolicyGradient(Algorithm):
         self,
         state: TrainState,
         credited_batches: Sequence[CreditedBatch],
-        process_group: ProcessGroup,
+        runtime: Runtime,
         critic_warmup: bool,
     ) -> tuple[TrainState, dict[str, Any]]:
         """All optimizer steps. During the critic's warm-up the policy does not change."""
-        c = self._config
+        c, process_group, invariants = self._config, runtime.process_group, runtime.invariants
         policy_metrics, critic_metrics, skipped = [], [], 0
         for _ in range(c.epochs):
             for i in range(c.minibatches):
@@ -243,7 +247,7 @@ class PolicyGradient(Algorithm):
                 ]
                 if c.critic and self._critic_learner:
                     batches = self._packer.critic_microbatches(
-                        credited_batches[0], groups_of[0], c.critic, process_group
+                        credited_batches[0], groups_of[0], c.critic, process_group, invariants
                     )
                     if batches:
                         critic, metrics = self._critic_learner.update(state.extra.critic, batches)
@@ -254,7 +258,7 @@ class PolicyGradient(Algorithm):
                         microbatch
                         for credited, groups in zip(credited_batches, groups_of)
                         for microbatch in self._packer.policy_microbatches(
-                            credited, groups, process_group
+                            credited, groups, process_group, invariants
                         )
                     ]
                     if not critic_warmup
@@ -282,11 +286,6 @@ class PolicyGradient(Algorithm):
         state, metrics = self._learner.update(state, batches)
         average, spike = self._gradient_spike(state.extra.gradient_norm, metrics["gradient_norm"])
         return with_aux(state, gradient_norm=average), metrics | {"gradient_spike": spike}
-
-
-def with_aux(state: TrainState, **changes: Any) -> TrainState:
-    """The state with changed fields of its `AuxState`."""
-    return dataclasses.replace(state, extra=dataclasses.replace(state.extra, **changes))
 
 
 def _update_gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:

@@ -75,6 +75,12 @@ class CreditedBatch:
     global_groups: GlobalGroups[CreditInputs]
     targets: TokenTargets
     token_columns: TokenColumns
+    advantage_digests: np.ndarray  # uint64 [n]: `advantage_digests` when credit was given
+
+    @property
+    def collated(self) -> CollatedSequences:
+        """This process's sequences with their index."""
+        return CollatedSequences(self.sequences, self.indices)
 
     def select_groups(self, groups: np.ndarray) -> tuple[CreditInputs, slice, slice]:
         """The credit inputs of some groups, where their tokens are in [N], and where this process's
@@ -110,7 +116,7 @@ def batch_metrics(
 ) -> dict[str, Any]:
     """Metrics of the rollouts that are trained on; `groups` are this process's."""
     inputs, targets = credited.global_groups.token_index, credited.targets
-    collated = CollatedSequences(credited.sequences, credited.indices)
+    collated = credited.collated
     identity = min(process_group.all_gather("tokens/identity", token_identity(groups, collated)))
     group_of_token = inputs.trajectory_group[inputs.token_trajectory]
     metrics: dict[str, Any] = {

@@ -14,6 +14,7 @@ from agentrl_jax.algorithms.advantages.group import AdvantageAndTarget
 from agentrl_jax.algorithms.losses.regularizers import Regularizer
 from agentrl_jax.algorithms.policy_gradient.auxiliary import AuxiliaryObjective
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import advantage_digests
 from agentrl_jax.algorithms.policy_gradient.credited_batch import (
     CreditedBatch,
     TokenColumns,
@@ -70,8 +71,11 @@ class Crediting:
             process_group, inputs, len(groups), [index for index, _ in indexed_groups]
         )
         targets = token_targets(self._config, global_groups.token_index, step)
+        digests = _local_digests(groups, global_groups, targets)
         proximal_logp = inputs.token_logp if self._config.rescore else None
-        return self._credited_batch(collated, inputs, global_groups, targets, proximal_logp)
+        return self._credited_batch(
+            collated, inputs, global_groups, targets, digests, proximal_logp
+        )
 
     def credit_auxiliary(
         self,
@@ -85,7 +89,8 @@ class Crediting:
         collated, inputs = self._scored_inputs(state, groups, process_group)
         global_groups = gather_groups(process_group, inputs, len(groups))
         targets = auxiliary.targets(global_groups.token_index, step)
-        return self._credited_batch(collated, inputs, global_groups, targets, None)
+        digests = _local_digests(groups, global_groups, targets)
+        return self._credited_batch(collated, inputs, global_groups, targets, digests, None)
 
     def _scored_inputs(
         self, state: TrainState, groups: Sequence[Group], process_group: ProcessGroup
@@ -121,6 +126,7 @@ class Crediting:
         inputs: CreditInputs,
         global_groups: GlobalGroups[CreditInputs],
         targets: TokenTargets,
+        digests: np.ndarray,
         proximal_logp: np.ndarray | None,
     ) -> CreditedBatch:
         """`inputs` are this process's; `proximal_logp` None: the recorded log-probs."""
@@ -141,8 +147,15 @@ class Crediting:
             regularizer_data=data,
         )
         return CreditedBatch(
-            collated.sequences, collated.token_index, global_groups, targets, columns
+            collated.sequences, collated.token_index, global_groups, targets, columns, digests
         )
+
+
+def _local_digests(
+    groups: Sequence[Group], global_groups: GlobalGroups[CreditInputs], targets: TokenTargets
+) -> np.ndarray:
+    """`advantage_digests` of this process's tokens."""
+    return advantage_digests(groups, targets.advantage[global_groups.local_token_mask])
 
 
 def token_targets(config: PolicyGradientSlots, inputs: CreditInputs, step: int) -> TokenTargets:

@@ -7,11 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import token_advantages
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, TokenColumns
 from agentrl_jax.algorithms.policy_gradient.critic import CriticBatch, CriticConfig
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
 from agentrl_jax.algorithms.policy_gradient.scoring import ScoringPass, packed_sequence_ids
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.invariants import Invariants
+from agentrl_jax.learner.batch_invariants import packed_rows
 from agentrl_jax.learner.data_shards import DataShard, agree_on_layout
 from agentrl_jax.learner.packing import PackedLayout, pack, pack_branches, split_bins
 from agentrl_jax.learner.sequences import TokenIndex, TrainingSequence
@@ -53,10 +56,14 @@ class MicrobatchPacker:
         )
 
     def policy_microbatches(
-        self, credited_batch: CreditedBatch, groups: np.ndarray, process_group: ProcessGroup
+        self,
+        credited_batch: CreditedBatch,
+        groups: np.ndarray,
+        process_group: ProcessGroup,
+        invariants: Invariants,
     ) -> list[PolicyGradientBatch]:
         """Microbatches of some groups. Sequences whose every loss is exactly 0 are left out; their
-        weights still count.
+        weights still count. What is packed is checked to be what was credited.
         """
         inputs, tokens, local_tokens = credited_batch.select_groups(groups)
         is_local = credited_batch.global_groups.local_token_mask[tokens]
@@ -71,7 +78,11 @@ class MicrobatchPacker:
         keep = np.isin(sequence, used)
         positions = np.searchsorted(used, sequence[keep]), position[keep]
         batch = _policy_batch(layout, positions, columns.select(keep), weight[keep])
-        return split_bins(batch, self.microbatch_rows)
+        microbatches = split_bins(batch, self.microbatch_rows)
+        digests = credited_batch.advantage_digests[local_tokens][keep]
+        invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        invariants.check(token_advantages, digests, microbatches)
+        return microbatches
 
     def critic_microbatches(
         self,
@@ -79,6 +90,7 @@ class MicrobatchPacker:
         groups: np.ndarray,
         config: CriticConfig,
         process_group: ProcessGroup,
+        invariants: Invariants,
     ) -> list[CriticBatch]:
         """Microbatches of all tokens of some groups, masked ones too."""
         inputs, tokens, local_tokens = credited_batch.select_groups(groups)
@@ -97,7 +109,9 @@ class MicrobatchPacker:
             target=layout.scatter(columns.value_target[local_tokens], *positions),
             proximal_value=layout.scatter(columns.value[local_tokens], *positions),
         )
-        return split_bins(batch, self.microbatch_rows)
+        microbatches = split_bins(batch, self.microbatch_rows)
+        invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        return microbatches
 
     def padding_microbatch(self, regularizer_data: dict[str, Any]) -> PolicyGradientBatch:
         """A microbatch of all processes without any sequence; `regularizer_data` is that of no

@@ -36,6 +36,8 @@ from agentrl_jax.messages import user
 from agentrl_jax.models.heads import CriticEnsemble, HeadConfig
 from agentrl_jax.models.value_guided import ValueGuidedPolicy
 from agentrl_jax.rollout.agent import Limits
+from agentrl_jax.rollout.episode_counts import conserved_episodes
+from agentrl_jax.rollout.episode_records import distinct_episodes, recorded_calls, recorded_ends
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.algorithm import AlgorithmConfig
@@ -43,6 +45,7 @@ from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling
 from agentrl_jax.workers.pool import InlinePool, Task
 
 TURNS = 3
+RECORD_CHECKS = (recorded_calls, recorded_ends, distinct_episodes)
 
 
 class EveryFieldEnvironment(Environment):
@@ -132,7 +135,10 @@ def limited_groups(kind: str, pairs: bool) -> list[Group]:
     strategy: Strategy = PairedRollouts() if pairs else IndependentEpisodes(4)
     tasks = [Task("support.limited_runs:tests/EveryField-v0", seed) for seed in range(4)]
     with limited_runtime(LIMITS[kind][0]) as runtime:
-        return runtime.collect(strategy, tasks, (3, len(kind)))
+        groups = runtime.collect(strategy, tasks, (3, len(kind)))
+        assert all(check(groups).holds for check in RECORD_CHECKS)
+        assert conserved_episodes(runtime.episode_counts.totals, groups).holds
+        return groups
 
 
 @dataclass(frozen=True)
@@ -144,16 +150,19 @@ class MethodRun:
     pairs: bool = False
 
     def train(self, kinds: Sequence[str], steps: int = 2) -> tuple[Any, list[dict[str, Any]]]:
-        """Parameters and metrics after steps on the groups of these kinds of limits."""
+        """Parameters and metrics after steps on the groups of these kinds of limits, in which all
+        invariants of batches hold.
+        """
         groups = [group for kind in kinds for group in limited_groups(kind, self.pairs)]
         algorithm = self.config.build(self.policy, device_mesh(), steps)
         with limited_runtime(LIMITS[kinds[-1]][0]) as runtime:
             state = algorithm.init(jax.random.key(0), self.policy.init(jax.random.key(1)))
             algorithm.begin_phase(state, runtime)
-            metrics = []
+            runtime.invariants.enabled, metrics = True, []
             for _ in range(steps):
                 state, step_metrics = algorithm.step(state, groups, runtime)
                 metrics.append(step_metrics)
+            assert runtime.invariants.take_violations() == []
         return jax.device_get(state.params), metrics
 
 

@@ -30,6 +30,7 @@ from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets
 from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex, collate, sequences_of
@@ -68,8 +69,11 @@ GROUPS = with_sampler_logp(POLICY, PARAMS, random_groups(SHAPES, seed=3), noise_
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
+    """Its invariants hold in every step of these tests."""
     with Runtime({}, {}, InlinePool()) as runtime:
+        runtime.invariants.enabled = True
         yield runtime
+        assert runtime.invariants.take_violations() == []
 
 
 def build(config: PolicyGradientConfig, policy: Policy = POLICY) -> PolicyGradient:
@@ -396,7 +400,9 @@ def packed(algorithm: PolicyGradient, groups: Sequence[Group]) -> list:
     state = algorithm.init(jax.random.key(0), PARAMS)
     objective = UnitAdvantage(algorithm._config.aggregation)
     credited = algorithm._crediting.credit_auxiliary(state, objective, groups, ProcessGroup(), 0)
-    return algorithm._packer.policy_microbatches(credited, np.arange(len(groups)), ProcessGroup())
+    return algorithm._packer.policy_microbatches(
+        credited, np.arange(len(groups)), ProcessGroup(), Invariants()
+    )
 
 
 def test_observation_tokens_have_exactly_no_gradient(algorithm: PolicyGradient):

@@ -1,0 +1,161 @@
+"""Invariants of credit: every token learns from its own advantage, and the sampler's log-probs are
+the learner's where both have the same weights.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Array
+from numpy.typing import DTypeLike
+
+from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
+from agentrl_jax.engine import Engine, WeightHolder
+from agentrl_jax.invariants import InvariantCheck
+from agentrl_jax.policy import Params
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.trajectories import Call, Group
+
+
+def advantage_digests(groups: Sequence[Group], advantage: np.ndarray) -> np.ndarray:
+    """A hash of each sampled token's id, position, recorded log-prob and advantage, uint64 [n].
+
+    The recorded log-prob tells a token from an equal one in another trajectory of its group.
+
+    Args:
+        groups: those of this process.
+        advantage: of their tokens, [n].
+    """
+    calls = [call for group in groups for t in group.trajectories for call in t.calls]
+    tokens = _sampled_entries(calls, [call.action for call in calls], np.int32)
+    logp = _sampled_entries(calls, [call.sampler_logp for call in calls], np.float32)
+    if len(tokens) != len(advantage):  # `trained_tokens` says so
+        return np.zeros(len(advantage), np.uint64)
+    return _hash_tokens(tokens, _sampled_positions(calls), logp, advantage)
+
+
+def _sampled_entries(
+    calls: Sequence[Call], columns: Sequence[np.ndarray], dtype: DTypeLike
+) -> np.ndarray:
+    """The entries of sampled tokens, without those of forced ones."""
+    sampled = [
+        column[len(call.sampling.forced) :] if call.sampling.forced else column
+        for call, column in zip(calls, columns)
+    ]
+    return np.concatenate([np.zeros(0, dtype), *sampled])
+
+
+def _sampled_positions(calls: Sequence[Call]) -> np.ndarray:
+    """The positions of sampled tokens in prompt and action, int [n]."""
+    counts = [len(call.action) - len(call.sampling.forced) for call in calls]
+    starts = [len(call.prompt) + len(call.sampling.forced) for call in calls]
+    first = np.cumsum([0, *counts])[:-1]
+    return np.arange(sum(counts)) + np.repeat(np.array(starts, np.int64) - first, counts)
+
+
+def _hash_tokens(
+    tokens: np.ndarray, positions: np.ndarray, logp: np.ndarray, advantage: np.ndarray
+) -> np.ndarray:
+    """One hash a token; numbers are hashed by their bits."""
+    columns = [
+        np.ascontiguousarray(tokens, np.int32).view(np.uint32),
+        np.ascontiguousarray(positions, np.int32).view(np.uint32),
+        np.ascontiguousarray(logp, np.float32).view(np.uint32),
+        np.ascontiguousarray(advantage, np.float32).view(np.uint32),
+    ]
+    first, second, third, fourth = (column.astype(np.uint64) for column in columns)
+    shift = np.uint64(32)
+    return _mix_bits(_mix_bits(first | second << shift) ^ (third | fourth << shift))
+
+
+def _mix_bits(x: np.ndarray) -> np.ndarray:
+    """The finalizer of splitmix64: a bijection of 64-bit numbers."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def token_advantages(
+    digests: np.ndarray, microbatches: Sequence[PolicyGradientBatch]
+) -> InvariantCheck:
+    """The packed tokens have the advantages that credit gave them: the sum of their hashes, modulo
+    2^64, is that of `digests`.
+
+    Args:
+        digests: of the tokens that were packed, as credit was given.
+        microbatches: all of them.
+    """
+    total, count = 0, 0
+    for microbatch in microbatches:
+        batch, mask = microbatch.batch, np.asarray(microbatch.batch.action_mask)
+        columns = (batch.tokens, batch.positions, batch.sampler_logp, microbatch.advantage)
+        hashes = _hash_tokens(*(np.asarray(column)[mask] for column in columns))
+        total, count = total + int(hashes.sum()), count + len(hashes)
+    expected = int(digests.sum())
+    return InvariantCheck(
+        "token_advantages",
+        total % 2**64 == expected and count == len(digests),
+        f"the {count} packed tokens do not have the advantages that the {len(digests)} credited "
+        f"tokens were given in their groups (digests {total % 2**64:016x} and {expected:016x})",
+    )
+
+
+def sampled_by(params: Params, groups: Sequence[Group], runtime: Runtime) -> bool:
+    """Whether an engine on this machine sampled every token with these very weights, without
+    filters: then its log-probs are those of the learner, up to rounding.
+    """
+    agents = {t.agent for group in groups for t in group.trajectories if t.turns}
+    engines = {
+        name: runtime.agents[name].engine if name in runtime.agents else "" for name in agents
+    }
+    if not all(
+        runtime.is_published(params, engine) and _holds_weights(runtime.engines[engine])
+        for engine in engines.values()
+    ):
+        return False
+    return all(
+        _is_unfiltered_sample(
+            [
+                call
+                for group in groups
+                for t in group.trajectories
+                if t.agent == name
+                for call in t.calls
+            ],
+            runtime.published_versions[engine],
+        )
+        for name, engine in engines.items()
+    )
+
+
+def _holds_weights(engine: Engine) -> bool:
+    return isinstance(engine, WeightHolder) and bool(engine.weights_in_use())
+
+
+def _is_unfiltered_sample(calls: Sequence[Call], version: int) -> bool:
+    samplings = {id(call.sampling): call.sampling for call in calls}.values()
+    versions = np.concatenate([np.zeros(0, np.int32) + version, *(call.version for call in calls)])
+    return (
+        all(call.source == "sampled" for call in calls)
+        and all(
+            s.temperature > 0 and s.top_k == 0 and s.top_p >= 1 and s.min_p <= 0 for s in samplings
+        )
+        and bool((versions == version).all())
+    )
+
+
+def sampler_logp(gap_sum: Array, tokens: Array, bound: float) -> InvariantCheck:
+    """The mean difference of the sampler's and the learner's log-probs is at most `bound` nats.
+
+    Args:
+        gap_sum: of the tokens of an update, on the device.
+        tokens: their number.
+        bound: see `logp_bound`.
+    """
+    gap = float(jax.device_get(gap_sum)) / max(float(jax.device_get(tokens)), 1.0)
+    return InvariantCheck(
+        "sampler_logp",
+        gap <= bound,
+        f"the log-probs of sampler and learner differ by {gap:.3g} nats in the mean, more than "
+        f"{bound:g}, although both have the same weights (off_policy/logp_gap)",
+    )
