@@ -118,6 +118,7 @@ setup(
         "agentrl_jax.envs.lmrl.twenty_questions": ["*.csv"],
         "agentrl_jax.launch": ["colab/*.ipynb"],
         "agentrl_jax.launch.tpu": ["*.sh"],
+        "agentrl_jax.models": ["shipped/*/*"],
     },
     install_requires=REQUIRES,
     extras_require=EXTRAS,

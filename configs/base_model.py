@@ -1,9 +1,8 @@
 """A small language model, pretrained on generated text of this library's domains.
 
-Pretraining alone: next-token prediction on texts and conversations (`agentrl_jax/corpus/`) by a
-decoder of Qwen 3's form. `agentrl_jax.launch.export` writes the result as a Hugging Face folder.
-
-Hardware: 2 CPU cores; time: 2,000 tokens a second of a free core; score: none, nothing is played
+Pretraining alone: next-token prediction on texts and conversations (docs/base_model.md) by a
+decoder of Qwen 3's form. The result is exported with `agentrl_jax.launch.export` and ships as
+`agentrl/base-4m`.
 
     agentrl-train --config=configs/base_model.py --run_dir=runs/base_model
 """

@@ -1,5 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
-latency, async, cost, scaling, steps, methods, lmrl, hierarchical or systems.
+latency, async, cost, scaling, steps, methods, lmrl, hierarchical, systems, base_model or
+fine_tuning.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -28,6 +29,8 @@ MODULES = {
     "lmrl": "reproduction.LMRL",
     "hierarchical": "reproduction.Hierarchical",
     "systems": "systems.table.SystemsTable",
+    "base_model": "base_model.BaseModel",
+    "fine_tuning": "fine_tuning.FineTuning",
 }
 
 

@@ -15,6 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerFast
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.models.hf.shipped import shipped_or_same
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 IM_START, IM_END = "<|im_start|>", "<|im_end|>"
@@ -207,15 +208,15 @@ class CharacterTokenizer:
 
 @dataclass
 class FolderTokenizer:
-    """A config's tokenizer: that of a model's folder (or of that name on the hub); the texts are
-    ignored.
+    """A config's tokenizer: that of a model's folder (or of the model of that name, which comes
+    with the package or is on the hub); the texts are ignored.
     """
 
     folder: str
 
     def __call__(self, texts: Iterable[str]) -> Any:
         try:
-            return AutoTokenizer.from_pretrained(self.folder)
+            return AutoTokenizer.from_pretrained(shipped_or_same(self.folder))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{self.folder} holds no tokenizer: give the folder of a Hugging Face model"

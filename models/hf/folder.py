@@ -24,6 +24,7 @@ from agentrl_jax.models.hf.parameter_trees import (
     tensors_to_save,
 )
 from agentrl_jax.models.hf.safetensors import SafetensorsFolder
+from agentrl_jax.models.hf.shipped import shipped_or_same
 from agentrl_jax.policy import Params
 
 TOKENIZER_FILES = (
@@ -41,13 +42,13 @@ TOKENIZER_FILES = (
 
 
 def resolve_folder(folder: str | Path) -> Path:
-    """A local folder, or the local copy of the hub's model `owner/name`, downloaded if there is a
-    network.
+    """A local folder, that of a model that comes with the package (`SHIPPED_MODELS`), or the local
+    copy of the hub's model `owner/name`, downloaded if there is a network.
 
     Raises:
         UserError: there is neither.
     """
-    path = Path(folder).expanduser()
+    path = Path(shipped_or_same(folder)).expanduser()
     if path.is_dir():
         return path
     if str(folder).count("/") != 1 or str(folder).startswith((".", "/", "~")):
@@ -121,12 +122,13 @@ def load(
     param_dtype: Any = "float32",
     compute_dtype: Any = "float32",
 ) -> tuple[Decoder, Params]:
-    """The policy and parameters of a Hugging Face folder, or of a model's name on the hub.
+    """The policy and parameters of a Hugging Face folder, or of a model by its name: one that comes
+    with the package (`agentrl/base-4m`), or one on the hub.
 
     Each process reads only the slices that its devices hold, one layer's tensor at a time.
 
     Args:
-        folder: a path, or `owner/name` of a model on the hub.
+        folder: a path, or the model's `owner/name`.
         mesh: over which weights are sharded; None: the default device.
         param_dtype: of the weights.
         compute_dtype: of activations and matrix products.

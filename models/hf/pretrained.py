@@ -14,7 +14,9 @@ from agentrl_jax.policy import Params, Policy
 
 @dataclass
 class PretrainedDecoder:
-    """The decoder in a folder, or of that name on the hub where there is a network."""
+    """The decoder in a folder, or of that name: `agentrl/base-4m`, or one on the hub where there is
+    a network.
+    """
 
     folder: str
     param_dtype: str = "float32"
