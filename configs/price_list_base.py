@@ -49,7 +49,7 @@ def get_config(variant: str = "pretrained") -> Experiment:
         tokenizer=FolderTokenizer(BASE_MODEL),
         policy=policy,
         demonstrations=DemonstrationConfig("expert", episodes=400),
-        phases={"sft": Phase("SFT", Demonstrations(batch=8), imitate, 30, checkpoint_every=1000)},
+        phases={"sft": Phase("SFT", Demonstrations(batch=8), imitate, 60, checkpoint_every=1000)},
         evaluation=EvaluationConfig(episodes=64, players=("random",)),
         engine=EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1

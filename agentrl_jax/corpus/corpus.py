@@ -14,7 +14,7 @@ from agentrl_jax.corpus.exercise import (
 from agentrl_jax.corpus.words import integer
 from agentrl_jax.documents import Document, document_text
 
-TRAINING, HELD_OUT = 0, 1  # the first part of a seed
+TRAINING, HELD_OUT = 0, 2  # the first part of a seed
 SEPARATOR = "\n\n"  # between the exercises of a text
 
 
