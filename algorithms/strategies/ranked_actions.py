@@ -133,6 +133,7 @@ class _RankingEngine:
     env: EnvHandle
     agent: Agent
     num_slots: int = 1
+    positions: int = 2**31 - 1  # the ranker's own engine bounds them
 
     def submit(
         self,
