@@ -53,12 +53,25 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
     limit = ObservationLimit(environment.observation_kb * 2**10, environment.truncate_observations)
     if environment.cluster.actors:
         pool: WorkerPool = RayPool(
-            environment.cluster, count, interpreter, memory_bytes, max_reply_bytes, limit
+            environment.cluster,
+            count,
+            interpreter,
+            memory_bytes,
+            max_reply_bytes,
+            limit,
+            environment.pass_variables,
         )
     elif environment.threads:
         pool = ThreadPool(count, max_reply_bytes, limit)
     elif count:
-        pool = ProcessPool(count, interpreter, memory_bytes, max_reply_bytes, observations=limit)
+        pool = ProcessPool(
+            count,
+            interpreter,
+            memory_bytes,
+            max_reply_bytes,
+            observations=limit,
+            pass_variables=environment.pass_variables,
+        )
     else:
         pool = InlinePool(max_reply_bytes, limit)
     return WithLatency(pool, environment.delay) if environment.delay.seconds else pool

@@ -4,13 +4,14 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
+from agentrl_jax.workers.variables import worker_variables
 from agentrl_jax.workers.worker_process import WorkerProcess
 
 
@@ -28,6 +29,7 @@ class ProcessPool:
         max_reply_bytes: int = MAX_REPLY_BYTES,
         command: Sequence[str] = (),
         observations: ObservationLimit = DEFAULT_LIMIT,
+        pass_variables: Collection[str] = (),
     ) -> None:
         """Checks the arguments; `start` starts the processes.
 
@@ -38,6 +40,7 @@ class ProcessPool:
             max_reply_bytes: the size of the largest reply.
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.
+            pass_variables: environment variables beyond those of `worker_variables`.
         """
         if count < 1:
             raise UserError(
@@ -47,7 +50,7 @@ class ProcessPool:
         if interpreter:
             check_interpreter(interpreter)
         self._environment = {
-            **os.environ,
+            **worker_variables(os.environ, pass_variables),
             "JAX_PLATFORMS": "cpu",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",

@@ -7,6 +7,7 @@ decides where environments are placed, and what happens when a node is gone: its
 
 import asyncio
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,6 +142,7 @@ class RayPool:
         memory_limit: int = 0,
         max_reply_bytes: int = MAX_REPLY_BYTES,
         observations: ObservationLimit = DEFAULT_LIMIT,
+        pass_variables: Collection[str] = (),
     ) -> None:
         """Checks the arguments; `start` starts the actors.
 
@@ -151,6 +153,7 @@ class RayPool:
             memory_limit: see `ProcessPool`.
             max_reply_bytes: see `ProcessPool`.
             observations: see `ProcessPool`.
+            pass_variables: see `ProcessPool`; those of the node.
 
         Raises:
             UserError: there are no actors or processes, or a timeout is not positive.
@@ -171,6 +174,7 @@ class RayPool:
             "memory_limit": memory_limit,
             "max_reply_bytes": max_reply_bytes,
             "observations": observations,
+            "pass_variables": tuple(pass_variables),
         }
         self._ray: Any = None
         self._owns_ray = False  # whether this pool has initialized Ray

@@ -199,10 +199,12 @@ def main(
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
-    # Environments must neither print into the replies nor read from the requests.
+    # Environments must neither print into the replies nor read from the requests: the copies are
+    # closed in every program that they start, as is the file of the status.
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
+    os.set_inheritable(status_fd, False)
     status = memoryview(mmap.mmap(status_fd, 16)).cast("q")
     threading.Thread(target=exit_with_parent, args=(os.getppid(),), daemon=True).start()
 

@@ -80,7 +80,8 @@ class ChatEndpoint:
         if not key:
             raise UserError(
                 f"the environment variable {self.api_key_variable} should hold the API key of "
-                f"{self.url}: set it"
+                f"{self.url}: set it, and name it in config.environment.pass_variables, without "
+                "which worker processes do not get it"
             )
         return {"Authorization": f"Bearer {key}"}
 

@@ -17,6 +17,16 @@ from agentrl_jax.environment import Environment, Messages, ScriptedPolicy
 from agentrl_jax.messages import Message, user
 
 ENVIRONMENT_ID = "support.faulty_envs:Faulty-v0"
+# Writes a reply to every file but the standard ones, and prints those that it could write to.
+FORGE_REPLIES = """
+import os
+for fd in range(3, 1024):
+    try:
+        os.write(fd, b'[{"id": 2, "value": null}]\\n')
+    except OSError:
+        continue
+    print(fd)
+"""
 LEAKED_MEMORY: list[bytearray] = []
 
 
@@ -154,6 +164,12 @@ class Faulty(Environment):
             print('[{"id": 0, "value": null}]', flush=True)
             os.write(1, b"not even JSON\n")
             subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
+        if self.how == "variables":
+            info["variables"] = dict(os.environ)
+        if self.how == "forge":
+            child = [sys.executable, "-c", FORGE_REPLIES]
+            done = subprocess.run(child, check=True, close_fds=False, stdout=subprocess.PIPE)
+            info["written"] = done.stdout.decode().split()
         if self.how == "read":
             info["read"] = sys.stdin.readline()
         if self.how == "secret":

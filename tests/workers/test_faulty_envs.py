@@ -336,3 +336,44 @@ def test_a_worker_may_have_an_interpreter_without_jax(tmp_path: Path):
 def test_a_worker_that_cannot_be_started_raises_a_user_error():
     with pytest.raises(UserError, match="cannot be started"):
         Runtime({}, {}, ProcessPool(2, command=["/no/such/program"]))
+
+
+def test_programs_that_an_environment_starts_cannot_reach_the_replies():
+    with Runtime({}, {}, ProcessPool(1), 0) as runtime:
+        (group,) = runtime.collect(ScriptedEpisodes("random", 1), [faulty_task("forge")], (0, 0))
+    (trajectory,) = group.trajectories
+    assert [turn.observation[0].text for turn in trajectory.turns] == [
+        f"turn {i}\n" for i in (1, 2, 3)
+    ]
+    assert trajectory.turns[1].info["written"] == []
+
+
+SECRETS = (
+    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "https_proxy",
+)  # fmt: skip
+
+
+def test_worker_processes_get_no_secrets_but_those_that_the_config_names(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name in SECRETS:
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    environment = EnvironmentConfig(
+        faulty_envs.ENVIRONMENT_ID, workers=1, pass_variables=("WANDB_API_KEY", "NOT_SET")
+    )
+    with Runtime({}, {}, make_workers(environment), 0) as runtime:
+        task = faulty_task("variables")
+        (group,) = runtime.collect(ScriptedEpisodes("random", 1), [task], (0, 0))
+    variables = group.trajectories[0].turns[1].info["variables"]
+    assert [name for name, value in variables.items() if value == "secret"] == ["WANDB_API_KEY"]
+    assert not set(SECRETS) & set(variables) - {"WANDB_API_KEY"} and "NOT_SET" not in variables
+    assert (variables["TMPDIR"], variables["MUJOCO_GL"]) == ("/tmp", "egl")
+    assert variables["PATH"] == os.environ["PATH"] and variables["JAX_PLATFORMS"] == "cpu"
+
+
+def test_what_is_passed_to_worker_processes_is_named():
+    with pytest.raises(UserError, match="pass_variables holds names of variables, not 'A=b'"):
+        ProcessPool(1, pass_variables=["A=b"])
