@@ -29,6 +29,7 @@ CORE = {
     "corpus": (),
     "compiler": ("distributed",),
     "reporting": ("storage",),
+    "viewer": ("storage",),
     "learner": ("distributed", "storage"),
     "inference": ("distributed", "learner"),
     "rollout": ("distributed", "storage", "inference", "workers"),
@@ -321,6 +322,7 @@ def test_the_rule_of_families_sees_every_form_of_import(name: str, source: str, 
     [
         PACKAGE,
         f"{PACKAGE}.envs",
+        f"{PACKAGE}.viewer.server",
         f"{PACKAGE}.workers.server",
         f"{PACKAGE}.workers.ray_pool",
         f"{PACKAGE}.environment",
@@ -328,7 +330,7 @@ def test_the_rule_of_families_sees_every_form_of_import(name: str, source: str, 
         f"{PACKAGE}.rollout.scripted_dataset",
     ],
 )
-def test_a_worker_never_loads_jax(name: str):
+def test_a_worker_and_the_viewer_never_load_jax(name: str):
     heavy = "{'jax', 'jaxlib', 'flax', 'optax', 'transformers', 'torch', 'orbax'}"
     code = f"import sys, {name}; print(sorted({heavy} & {{m.split('.')[0] for m in sys.modules}}))"
     done = subprocess.run(
