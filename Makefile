@@ -15,7 +15,7 @@ NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layou
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
+.PHONY: viewer quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -62,6 +62,11 @@ test-extras: $(BIN)/.dev
 test-textworld: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[textworld]'
 	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
+
+# The page of agentrl-view from viewer/: needs Node.js 20.19 or later. Fails where the committed page is another.
+viewer:
+	cd viewer && npm ci --silent && npm run --silent check && npm run --silent test && npm run --silent build
+	git diff --exit-code --stat agentrl_jax/viewer/page.html
 
 lint: $(BIN)/.dev
 	$(BIN)/ruff check .

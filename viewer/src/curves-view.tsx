@@ -15,14 +15,14 @@ interface Line {
   curve: Curve;
 }
 
-export function Curves({ source, runs, version, go }: View) {
+export function Curves({ source, runs, run: current, version, go }: View) {
   const { data, error } = useLoaded(() => Promise.all(runs.map((_, i) => source.metrics(i))), String(runs.length), source.live ? version : 0);
   const [filter, setFilter] = useState("");
   const [smoothing, setSmoothing] = useState("0");
   const [chosen, setChosen] = useState("");
   useKeys({ Escape: () => go("episodes") });
   const phases = [...new Set((data ?? []).flatMap((metrics) => Object.keys(metrics)))];
-  const phase = phases.includes(chosen) ? chosen : phases[phases.length - 1] ?? "";
+  const phase = phases.includes(chosen) ? chosen : Object.keys(data?.[current] ?? {}).pop() ?? phases[0] ?? "";
   const names = metricNames(data ?? [], phase).filter((name) => name.toLowerCase().includes(filter.toLowerCase()));
   return (
     <main class="page wide">

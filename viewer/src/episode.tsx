@@ -7,7 +7,7 @@ import { Success } from "./episodes";
 import { useKeys, useLoaded } from "./hooks";
 import { Text } from "./message";
 import { toHash } from "./query";
-import { asText, format, toNumber, visible } from "./text";
+import { asText, format, taskName, toNumber, visible } from "./text";
 import { Legend, TokenPanel } from "./tokens";
 import type { Focus } from "./tokens";
 import { Transcript } from "./transcript";
@@ -84,7 +84,7 @@ function Loaded({ episode, trajectory, toGroup }: { episode: Episode; trajectory
   );
   return (
     <>
-      <h2 ref={heading} tabIndex={-1}>{visible(asText(trajectory.task)) || "Episode"}</h2>
+      <h2 ref={heading} tabIndex={-1}>{taskName(asText(trajectory.task)) || "Episode"}</h2>
       <Head trajectory={trajectory} toGroup={toGroup} />
       <div class="toolbar">
         <label>
@@ -109,13 +109,14 @@ function Loaded({ episode, trajectory, toGroup }: { episode: Episode; trajectory
 }
 
 function Head({ trajectory: t, toGroup }: { trajectory: Trajectory; toGroup: () => void }) {
-  const tokens = t.turns.reduce((n, turn) => n + turn.calls.reduce((m, call) => m + call.action.length, 0), 0);
+  const weights = t.turns.flatMap((turn) => turn.calls.flatMap((call) => measured(call, "trained")));
+  const tokens = weights.length, trained = weights.filter((x) => x !== 0 && !Number.isNaN(x)).length;
   const items: [string, preact.ComponentChildren][] = [
     ["Return", <b>{format(t.return)}</b>],
     ["Success", <Success value={t.success == null ? NaN : Number(t.success)} />],
     ["Ended by", visible(asText(t.stop_reason))],
     ["Turns", t.turns.length],
-    ["Tokens", tokens.toLocaleString("en")],
+    ["Tokens", `${tokens.toLocaleString("en")}, ${trained ? trained.toLocaleString("en") : "none"} trained`],
     ["Phase, step", `${visible(asText(t.phase))} ${format(t.step, 9)}`],
     ["Group, sample", <>{format(t.group, 9)}, {format(t.sample, 9)} <button onClick={toGroup} title="g">Side by side</button></>],
     ["Agent, seat", `${visible(asText(t.agent))} ${format(t.seat)}`],

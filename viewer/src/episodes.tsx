@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { View } from "./context";
 import { Filters } from "./filters";
 import { useKeys } from "./hooks";
-import { format, toNumber, visible } from "./text";
+import { format, taskName, toNumber, visible } from "./text";
 import type { Row } from "./types";
 
 const ROW = 30; // pixels
@@ -27,7 +27,7 @@ const COLUMNS: Column[] = [
   number("sample", "Sample", "Number in the group"),
   number("total_reward", "Return", "Undiscounted sum of the environment's rewards"),
   { name: "success", label: "Success", title: "As the environment reports it", show: (row) => <Success value={toNumber(row.success)} /> },
-  { name: "task", label: "Task", title: "Environment and seed", text: true, show: (row) => row.damage ? <em>{visible(row.damage)}</em> : visible(row.task) },
+  { name: "task", label: "Task", title: "Environment and seed", text: true, show: (row) => row.damage ? <em>{visible(row.damage)}</em> : taskName(row.task) },
   number("turns", "Turns", "Actions of the agent"),
   number("tokens", "Tokens", "Sampled tokens"),
   number("trained", "Trained", "Tokens with a weight in the loss"),

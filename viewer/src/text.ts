@@ -33,6 +33,12 @@ export function visible(text: string): string {
 /** A token's text with its line feeds shown, each still followed by a break. */
 export const tokenText = (piece: string) => visible(piece).replaceAll("\n", "⏎\n");
 
+/** The same on one line, spaces shown; of a part of a character "·". */
+export const wholeToken = (piece: string) => (piece === "" ? "·" : visible(piece).replaceAll("\n", "⏎").replaceAll(" ", "␣"));
+
+/** A task's name without the module that registers its environment: "my.envs:Maze-v0#1" -> "Maze-v0#1". */
+export const taskName = (task: string) => visible(task.replace(/^[\w.]+:(?=\w)/, ""));
+
 /** Pixels that the page may show: of these kinds, inside the message itself. */
 export function isImageData(url: unknown): url is string {
   return typeof url === "string" && /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/.test(url);

@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { intensity, measured, MEASURE_NAMES } from "./credit";
 import type { Measure, Scale } from "./credit";
-import { format, toNumber, tokenText } from "./text";
+import { format, toNumber, tokenText, wholeToken } from "./text";
 import type { Call, Pieces } from "./types";
 
 export interface Focus {
@@ -107,7 +107,7 @@ export function TokenPanel({ focus }: { focus?: Focus }) {
       <h3>Token {index + 1} of {call.action.length}</h3>
       <p class="dim">{focus.name}</p>
       <div aria-live="polite">
-        <p class="token-text">{pieces?.action ? tokenText(pieces.action[index] ?? "") || "(part of a character)" : "(no tokenizer)"}</p>
+        <p class="token-text">{pieces?.action ? wholeToken(pieces.action[index] ?? "") : "(no tokenizer)"}</p>
         <dl>
           <div><dt>Id</dt><dd>{call.action[index]}</dd></div>
           {rows.filter(([, x]) => x !== undefined && !Number.isNaN(toNumber(x))).map(([name, x]) => <div><dt>{name}</dt><dd>{format(x, 4)}</dd></div>)}
@@ -129,7 +129,7 @@ function Alternatives({ call, index, texts }: { call: Call; index: number; texts
       <tbody>
         {ids.map((id, i) => {
           const logp = toNumber(call.alternative_logp?.[index]?.[i]);
-          return <tr><td>{tokenText(texts[id] ?? String(id))}{id === call.action[index] && " ✓"}</td><td>{format(logp)}</td><td>{format(100 * Math.exp(logp))} %</td></tr>;
+          return <tr><td>{id in texts ? wholeToken(texts[id] ?? "") : id}{id === call.action[index] && " ✓"}</td><td>{format(logp)}</td><td>{format(100 * Math.exp(logp))} %</td></tr>;
         })}
       </tbody>
     </table>
