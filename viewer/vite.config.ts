@@ -69,7 +69,8 @@ export default defineConfig({
       {
         test: {
           name: "browser", include: ["tests/browser/*.test.ts"],
-          testTimeout: 30_000, hookTimeout: 60_000, fileParallelism: false,
+          testTimeout: 120_000, hookTimeout: 120_000, fileParallelism: false,
+          expect: { poll: { timeout: 20_000 } },
         },
       },
     ],

@@ -57,7 +57,7 @@ class EnvironmentConfig(EnvironmentSpec):
     memory_mb: int = 0  # address space of a worker process; 0: unlimited
     # Environment variables that worker processes get beyond those of `workers.variables`, which
     # are without tokens and keys.
-    pass_variables: tuple[str, ...] = ()
+    pass_variables: tuple[str, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
     reply_mb: int = 64  # maximal size of an environment's reply
     # Maximal text of a reset's or a step's messages. An episode with a longer one has failed; with
     # `truncate_observations` the text is cut.
