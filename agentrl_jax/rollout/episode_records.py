@@ -141,25 +141,29 @@ def demonstrations_of(groups: Sequence[Group]) -> list[Trajectory]:
         trajectory
         for group in groups
         for trajectory in group.trajectories
-        if trajectory.opening and any(call.source == "demonstration" for call in trajectory.calls)
+        if trajectory.opening
+        and trajectory.turns
+        and all(
+            turn.calls and turn.calls[-1].source == "demonstration" for turn in trajectory.turns
+        )
     ]
 
 
-def demonstrated_tokens(trajectory: Trajectory, agent: Agent) -> InvariantCheck:
-    """Each turn's last call, the action, is the demonstrated message and no token more: neither an
-    observation nor anything else that the agent did not write.
+def demonstrated_tokens(trajectory: Trajectory, index: int, agent: Agent) -> InvariantCheck:
+    """The action of a turn, its last call, is the demonstrated message and no token more: neither
+    an observation nor anything else that the agent did not write.
+
+    Args:
+        trajectory: a demonstration.
+        index: of the turn, modulo their number.
+        agent: whose renderer writes the action.
     """
-    renderer = agent.for_task(trajectory.task).renderer
-    pairs = [
-        (turn.calls[-1].action, renderer.action_ids(turn.action))
-        for turn in trajectory.turns
-        if turn.calls and turn.calls[-1].source == "demonstration"
-    ]
-    wrong = sum(not np.array_equal(action, expected) for action, expected in pairs)
+    turn = trajectory.turns[index % len(trajectory.turns)]
+    action = turn.calls[-1].action
+    expected = agent.for_task(trajectory.task).renderer.action_ids(turn.action)
     return InvariantCheck(
         "demonstrated_tokens",
-        wrong == 0,
-        f"of the {len(pairs)} actions of a demonstration of {trajectory.task} {wrong} are other "
-        f"tokens than the demonstrated messages ({sum(len(action) for action, _ in pairs)} instead "
-        f"of {sum(len(expected) for _, expected in pairs)})",
+        np.array_equal(action, expected),
+        f"the demonstrated action {turn.action.full_text!r:.100} of {trajectory.task} is trained "
+        f"as {len(action)} tokens that are not the {len(expected)} of its message",
     )

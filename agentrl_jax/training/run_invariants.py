@@ -81,7 +81,7 @@ class RunInvariants:
         self._weights.defer_checks(self._run.runtime)
 
     def _check_demonstration(self, step: int, groups: Sequence[Group]) -> None:
-        """One demonstration of each step, since tokenizing all of them again takes long."""
+        """One turn of each step, since tokenizing all of them again takes long."""
         demonstrations = episode_records.demonstrations_of(groups)
         if demonstrations:
             phase = self._phase
@@ -91,6 +91,7 @@ class RunInvariants:
             self._invariants.check(
                 episode_records.demonstrated_tokens,
                 demonstrations[step % len(demonstrations)],
+                step // len(demonstrations),
                 agent.agent,
             )
 

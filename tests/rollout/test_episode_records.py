@@ -160,14 +160,14 @@ def test_no_group_is_lost():
 
 
 def test_every_end_of_an_episode_is_counted():
-    counts, (played, cut) = EpisodeCounts(), GROUP.trajectories
+    counts, (finished, cut) = EpisodeCounts(), GROUP.trajectories
     results: list[Trajectory | Episode | None] = [
-        played,
+        finished,
         cut.replace(stop_reason="tokens"),
         cut.replace(turns=()),
         None,
-        Episode(0, (played, cut)),
-        Episode(0, (played, cut.replace(turns=()))),
+        Episode(0, (finished, cut)),
+        Episode(0, (finished, cut.replace(turns=()))),
     ]
     for result in results:
         with counts.episode() as end:
@@ -178,4 +178,4 @@ def test_every_end_of_an_episode_is_counted():
         started=7, finished=2, truncated=1, empty=2, failed=1, cancelled=1
     )
     assert counts.totals.since(EpisodeTotals(started=6)).started == 1
-    assert outcome_of(played.replace(stop_reason="error")) == "finished"
+    assert outcome_of(finished.replace(stop_reason="error")) == "finished"

@@ -280,7 +280,7 @@ def drop_all(patch: Patch) -> None:
 
 
 def in_demonstrations(change: Callable[[Call], np.ndarray]) -> Callable[[Patch], None]:
-    """Another action in the first call of every demonstration."""
+    """Another action in every call of every demonstration."""
 
     def change_call(call: Call) -> Call:
         action = change(call)
@@ -290,8 +290,14 @@ def in_demonstrations(change: Callable[[Call], np.ndarray]) -> Callable[[Patch],
         )
 
     def plant(patch: Patch) -> None:
+        def change_turn(turn: Turn) -> Turn:
+            return dataclasses.replace(turn, calls=tuple(map(change_call, turn.calls)))
+
+        def change_turns(trajectory: Trajectory) -> Trajectory:
+            return trajectory.replace(turns=tuple(map(change_turn, trajectory.turns)))
+
         def changed(groups: list[Group], *_: Any) -> list[Group]:
-            return [change_first_call(group, change_call) for group in groups]
+            return list(map(in_all_trajectories(change_turns), groups))
 
         wrap(patch, ShuffledBatches, "next", changed)
 
