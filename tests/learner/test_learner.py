@@ -344,7 +344,9 @@ def test_metrics_are_means_over_action_tokens(params: Any):
     assert host["tokens"] == sum(map(len, logp)) and host["logp"] == pytest.approx(
         float(np.concatenate(logp).mean()), abs=1e-5
     )
-    assert set(host) == {"loss", "tokens", "logp", "entropy", "gradient_norm", "nonfinite"}
+    means = {"loss", "logp", "entropy", "gradient_norm", "nonfinite"}
+    assert set(host) == {*means, "tokens", "learning_rate"}
+    assert host["learning_rate"] == pytest.approx(ADAM.learning_rate)  # and no mean over tokens
 
 
 def test_fetched_metrics_divide_sums_by_tokens():

@@ -190,7 +190,7 @@ def test_a_learning_rate_is_that_of_the_next_update_also_by_parameter_group():
     groups = ParameterGroups(
         {
             "first": ParameterGroup("a", OptaxConfig(optax.sgd, LearningRate(4.0, decay=constant))),
-            "second": ParameterGroup("b", OptaxConfig(optax.lion, half, clip_norm=1.0)),
+            "second": ParameterGroup("b", OptaxConfig(optax.sgd, half, clip_norm=1.0)),
         }
     )
     adamw = AdamWConfig(2.0, warmup_steps=4)

@@ -8,7 +8,7 @@ import pytest
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.training.profiling import ProfiledSteps, StepProfiler, parse_profiled_steps
-from agentrl_jax.training.step_timing import GIB, memory_metrics, rate_metrics
+from agentrl_jax.training.step_timing import memory_metrics, rate_metrics
 
 
 def test_rates_are_of_the_seconds_in_which_the_tokens_were_sampled_or_trained():
@@ -23,12 +23,9 @@ def test_rates_are_of_the_seconds_in_which_the_tokens_were_sampled_or_trained():
 
 
 def test_memory_is_in_gib_and_of_devices_only_where_they_count_it():
-    before = memory_metrics()
-    assert before.keys() == {"time/host_memory_peak"}  # a CPU device counts none
-    held = b"x" * int(0.25 * GIB)
-    assert 0.05 < memory_metrics()["time/host_memory_peak"] < 64
-    assert memory_metrics()["time/host_memory_peak"] >= before["time/host_memory_peak"]
-    del held
+    metrics = memory_metrics()
+    assert metrics.keys() == {"time/host_memory_peak"}  # a CPU device counts none
+    assert 0.05 < metrics["time/host_memory_peak"] < 64  # of a process with JAX in it
 
 
 def test_steps_to_profile_are_parsed_or_refused():
