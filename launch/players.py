@@ -26,11 +26,11 @@ from agentrl_jax.training.builders import (
     find_checkpoint,
     load_tokenizer,
     make_runtime,
-    phase_checkpoint,
 )
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.evaluation import evaluation_strategy, play_all
 from agentrl_jax.training.model_configs import ModelContext, open_models
+from agentrl_jax.training.phase_checkpoint import phase_checkpoint
 from agentrl_jax.training.run_environments import environment_specs
 from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Trajectory
@@ -68,7 +68,7 @@ def resolve_environment(
 @dataclass(frozen=True)
 class Checkpoint:
     """The weights of a run's agent after a phase; None as in `builders.find_checkpoint` and
-    `builders.phase_checkpoint`.
+    `phase_checkpoint`.
     """
 
     run_dir: Path

@@ -16,7 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from agentrl_jax.launch import cli
-from agentrl_jax.launch.trackers import TRACKERS, make_trackers
+from agentrl_jax.launch.trackers import define_tracking_flags, make_trackers
 from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 
 config_flags.DEFINE_config_file(
@@ -48,18 +48,7 @@ flags.DEFINE_integer(
     "processes", 0, "How many processes there are; 0: as the cluster defines, or else one."
 )
 flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
-flags.DEFINE_list(
-    "trackers",
-    [],
-    "Services that follow the run beside its folder: "
-    f"{', '.join(sorted(TRACKERS))}, several with commas between them; each is set up by its own "
-    "environment variables (docs/tracking.md).",
-)
-flags.DEFINE_string(
-    "profile_steps",
-    "",
-    "first:last or phase:first:last: the steps of which a trace is written into RUN/profile.",
-)
+define_tracking_flags()
 cli.define_trust_flag()
 
 
@@ -73,9 +62,8 @@ def train() -> None:
     experiment = cli.experiment_from_flags()
     run_dir = Path(flags.FLAGS.run_dir) if flags.FLAGS.run_dir else experiment.default_run_dir
     f = flags.FLAGS
-    with initialize(
-        f.coordinator, f.processes, f.process_id, experiment.environment.timeouts
-    ) as processes:
+    timeouts = experiment.environment.timeouts
+    with initialize(f.coordinator, f.processes, f.process_id, timeouts) as processes:
         loop.train(
             experiment,
             run_dir,

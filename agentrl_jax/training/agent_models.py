@@ -46,7 +46,7 @@ def saved_models(
     best: bool | None = None,
 ) -> dict[str, AgentModel]:
     """The agents with weights of their own, with the weights that they had after a phase; `best` as
-    for `builders.phase_checkpoint`, of that phase.
+    for `phase_checkpoint`, of that phase.
     """
     names = list(experiment.phases)
     past = names[: names.index(phase) + 1]

@@ -16,7 +16,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import first_devices_per_process, make_mesh, slice_ids
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.checkpoint import load_best_step, load_params
+from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
@@ -29,6 +29,7 @@ from agentrl_jax.training.config import (
     Experiment,
     PolicyConfig,
 )
+from agentrl_jax.training.phase_checkpoint import phase_checkpoint
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import WithLatency
 from agentrl_jax.workers.observation_limit import ObservationLimit
@@ -252,29 +253,6 @@ def load_phase_params(
     part = ("params", agent) if of_several else ("params",)
     folder = run_dir / "checkpoints" / phase
     return load_params(folder, like, shardings, part, process_group, step)
-
-
-def phase_checkpoint(
-    experiment: Experiment,
-    run_dir: Path,
-    phase: str,
-    process_group: ProcessGroup | None = None,
-    best: bool | None = None,
-) -> int | None:
-    """The step of the checkpoint with a phase's weights; None: the newest intact one.
-
-    Args:
-        experiment: of the run.
-        run_dir: the run folder.
-        phase: its name.
-        process_group: whose processes call this together; None: this one alone.
-        best: whether the best checkpoint is meant, or the newest; None: as the phase's config says.
-
-    Raises:
-        UserError: there is no checkpoint, or no best one.
-    """
-    restored = experiment.phases[phase].best.restore if best is None else best
-    return load_best_step(run_dir / "checkpoints" / phase, process_group) if restored else None
 
 
 def find_checkpoint(

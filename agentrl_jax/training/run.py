@@ -31,13 +31,13 @@ from agentrl_jax.training.builders import (
     load_tokenizer,
     make_learner_mesh,
     make_runtime,
-    phase_checkpoint,
 )
 from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
 from agentrl_jax.training.evaluation import evaluation_strategy, flatten
 from agentrl_jax.training.evaluations import Evaluations
 from agentrl_jax.training.model_configs import ModelContext, open_models
+from agentrl_jax.training.phase_checkpoint import phase_checkpoint
 from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.training.tracking import run_status, tracked_run
