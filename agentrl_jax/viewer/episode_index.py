@@ -9,13 +9,14 @@ and one that was rewritten, as a resume does, is read again.
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from agentrl_jax.storage.segments import segment_paths
 from agentrl_jax.viewer.episode_summary import (
     NUMBERS,
     TEXTS,
@@ -94,26 +95,22 @@ class EpisodeIndex:
 
     def refresh(self) -> None:
         """Read what was written since the last time."""
-        paths = {path.stem: path for path in self._folder.glob("*.jsonl") if path.is_file()}
-        with self._lock:
-            self._drop(self._segments.keys() - paths.keys())
-        for name in sorted(paths, key=segment_order):
-            segment = self._segments.get(name) or self._add(name, paths[name])
+        self._follow({path.stem: path for path in segment_paths(self._folder)})
+        for segment in self._segments.values():
             if segment.file.was_replaced():
                 with self._lock:
                     segment.values, self._version = array("d"), self._version + 1
             self._read(segment)
 
-    def _drop(self, names: set[str]) -> None:
-        for name in names:
-            del self._segments[name]
-            self._version += 1
-
-    def _add(self, name: str, path: Path) -> _Segment:
+    def _follow(self, paths: Mapping[str, Path]) -> None:
+        """Begin with new segments and forget those that were deleted."""
         with self._lock:
-            segments = {**self._segments, name: _Segment(path)}
-            self._segments = {name: segments[name] for name in sorted(segments, key=segment_order)}
-            return self._segments[name]
+            if self._segments.keys() != paths.keys():
+                self._version += 1
+                self._segments = {
+                    name: self._segments[name] if name in self._segments else _Segment(path)
+                    for name, path in paths.items()
+                }
 
     def _read(self, segment: _Segment) -> None:
         lines = segment.file.new_lines()
@@ -171,11 +168,3 @@ class EpisodeIndex:
 def _is_below(number: str, count: int) -> bool:
     """Whether a text is the decimal number of one of `count` lines."""
     return number.isdecimal() and len(number) < 12 and int(number) < count
-
-
-def segment_order(name: str) -> tuple[int, int, str]:
-    """Segments in the order of their processes and numbers; other names follow."""
-    process, _, number = name.partition("-")
-    if process.isdecimal() and number.isdecimal():
-        return int(process), int(number), name
-    return 2**31, 0, name

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-SCHEMA = 2
+from agentrl_jax.storage.trajectory_log import SCHEMA
+
 _NUMBERS = re.compile(rb'(?<!"weight": )(?<!"environment": )\[[-0-9][-+0-9.eE, ]*\]')
 MAX_TEXT = 500  # characters of a task's name or an error that the list keeps
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.trajectory_log import FOLDER
 from agentrl_jax.viewer.curves import MetricsFile
 from agentrl_jax.viewer.episode_index import EpisodeIndex, EpisodeTable
 from agentrl_jax.viewer.episode_query import EpisodeQuery, select, window
@@ -16,7 +17,6 @@ from agentrl_jax.viewer.episode_summary import TEXTS, EpisodeSummary, parse_line
 from agentrl_jax.viewer.timeline import step_timeline
 from agentrl_jax.viewer.token_decoder import TokenDecoder
 
-TRAJECTORIES = "trajectories"
 SINGLE_FILE = "trajectories.jsonl"  # where schema 1 was
 MAX_TIMELINE_EPISODES = 2000
 MAX_RAW = 20_000  # characters of a damaged line that are shown
@@ -37,7 +37,7 @@ class RunView:
         check_run_dir(run_dir)
         self.run_dir = run_dir
         self.name = run_dir.resolve().name
-        self.index = EpisodeIndex(run_dir / TRAJECTORIES)
+        self.index = EpisodeIndex(run_dir / FOLDER)
         self._metrics = MetricsFile(run_dir / "metrics.jsonl")
         self._decoder = TokenDecoder(run_dir / "tokenizer")
 
@@ -147,12 +147,12 @@ def check_run_dir(run_dir: Path) -> None:
     """Raises UserError where there is nothing to view."""
     if not run_dir.is_dir():
         raise UserError(f"there is no run folder {run_dir}: give those that agentrl-train wrote")
-    if (run_dir / SINGLE_FILE).exists() and not (run_dir / TRAJECTORIES).exists():
+    if (run_dir / SINGLE_FILE).exists() and not (run_dir / FOLDER).exists():
         raise UserError(
             f"{run_dir / SINGLE_FILE} was written by an earlier version: "
             "view it with the version that wrote it"
         )
-    if not any((run_dir / name).exists() for name in ("config.json", TRAJECTORIES)):
+    if not any((run_dir / name).exists() for name in ("config.json", FOLDER)):
         raise UserError(f"{run_dir} is no run folder: give one that agentrl-train wrote")
 
 

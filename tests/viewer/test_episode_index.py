@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support.viewer_runs import RunWriter, write_segment
 
-from agentrl_jax.viewer.episode_index import EpisodeIndex, segment_order
+from agentrl_jax.storage import trajectory_log
+from agentrl_jax.viewer.episode_index import EpisodeIndex
 from agentrl_jax.viewer.episode_summary import parse_line, summarize, summarize_line
 
 
@@ -46,6 +47,18 @@ def test_lengths_in_the_place_of_arrays_change_nothing():
     writer = RunWriter()
     for line in writer.lines(2, 2, 2):
         assert summarize_line(encoded(line)) == summarize(parse_line(encoded(line)))
+
+
+def test_what_the_trajectory_log_writes_is_read(tmp_path: Path):
+    trajectory = RunWriter().trajectory(3, 12, 1)
+    trajectory_log.write(tmp_path / "0-000000.jsonl", [trajectory], 3, "rl")
+    index = EpisodeIndex(tmp_path)
+    index.refresh()
+    summary = index.table().summary(0)
+    assert (summary.damage, summary.phase, summary.step, summary.group) == ("", "rl", 3, 12)
+    assert summary.turns == len(trajectory.turns)
+    assert summary.tokens == sum(len(call.action) for call in trajectory.calls)
+    assert summary.total_reward == trajectory.total_reward
 
 
 def test_what_is_absent_is_not_a_number():
@@ -137,11 +150,14 @@ def test_a_line_is_read_by_its_name(tmp_path: Path):
         assert index.read_line(name) is None, name
 
 
-def test_segments_are_ordered_by_process_and_number():
-    names = ["10-000000", "2-000001", "2-000000", "0-1000000", "0-999999", "notes"]
-    assert sorted(names, key=segment_order) == [
-        *("0-999999", "0-1000000", "2-000000", "2-000001", "10-000000", "notes")
-    ]
+def test_segments_come_by_process_and_number(tmp_path: Path):
+    index = EpisodeIndex(tmp_path)
+    names = ["10-000000", "2-000001", "0-1000000", "0-999999", "2-000000"]
+    for step, name in enumerate(names):
+        (tmp_path / f"{name}.jsonl").write_bytes(line_of_step(step))
+        index.refresh()
+    (tmp_path / "notes.jsonl").write_bytes(line_of_step(9))
+    assert steps(index) == [3, 2, 4, 1, 0]
 
 
 def test_a_table_does_not_change_while_the_index_grows(tmp_path: Path):

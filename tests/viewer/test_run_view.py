@@ -97,14 +97,14 @@ def test_a_long_curve_is_means():
 
 
 def test_configs_are_compared_leaf_by_leaf():
-    one = {"class": "m:A", "fields": {"lr": 1, "steps": 5, "phases": [{"name": "rl"}]}}
-    two = {"class": "m:A", "fields": {"lr": 2, "steps": 5, "phases": [], "new": True}}
-    assert differences([one, two]) == [
+    first = {"class": "m:A", "fields": {"lr": 1, "steps": 5, "phases": [{"name": "rl"}]}}
+    second = {"class": "m:A", "fields": {"lr": 2, "steps": 5, "phases": [], "new": True}}
+    assert differences([first, second]) == [
         {"path": "lr", "values": [1, 2]},
         {"path": "phases[rl].name", "values": ["rl", None]},
         {"path": "new", "values": [None, True]},
     ]
-    assert len(differences([one, one], only_differing=False)) == 4
+    assert len(differences([first, first], only_differing=False)) == 4
 
 
 @pytest.mark.parametrize(
