@@ -72,6 +72,8 @@ export interface Scale {
   high: number;
   /** whether the sign has a color of its own */
   diverging: boolean;
+  /** no number was recorded */
+  empty?: boolean;
 }
 
 const DIVERGING: Measure[] = ["ratio", "advantage"];
@@ -79,6 +81,7 @@ const DIVERGING: Measure[] = ["ratio", "advantage"];
 /** A scale of the numbers, symmetric where the sign matters; outliers beyond 98 % are cut. */
 export function scaleOf(values: number[], measure: Measure): Scale {
   const finite = values.filter(Number.isFinite).sort((a, b) => a - b);
+  if (!finite.length) return { low: 0, high: 1, diverging: false, empty: true };
   const at = (q: number) => finite[Math.min(finite.length - 1, Math.floor(q * finite.length))] ?? 0;
   if (DIVERGING.includes(measure)) {
     const most = finite.map(Math.abs).sort((a, b) => a - b);

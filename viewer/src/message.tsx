@@ -1,7 +1,7 @@
 /** One chat message: role, text, images, tool calls. All text is text. */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { asText, count, isImageData, prettyJson, visible } from "./text";
+import { asText, count, isImageData, prettyJson, visible, wholeToken } from "./text";
 import type { ContentPart, Message, ToolCall } from "./types";
 
 const LONG = 6000; // characters that are shown at first
@@ -52,7 +52,7 @@ export function Text({ text, kind = "text" }: { text: string; kind?: string }) {
   const isLong = text.length > LONG;
   return (
     <>
-      <div class={kind} dir="auto">{visible(open || !isLong ? text : text.slice(0, LONG))}</div>
+      <div class={kind} dir="auto">{shownText(open || !isLong ? text : text.slice(0, LONG))}</div>
       {isLong && (
         <button class="more" onClick={() => setOpen(!open)}>
           {open ? "Show less" : `Show all ${count(text.length, "character")}`}
@@ -61,6 +61,9 @@ export function Text({ text, kind = "text" }: { text: string; kind?: string }) {
     </>
   );
 }
+
+/** Of a text without ink its line feeds and spaces are shown. */
+const shownText = (text: string) => (text.trim() ? visible(text) : <span class="dim">{wholeToken(text)}</span>);
 
 function ToolCallView({ call }: { call: ToolCall }) {
   return (

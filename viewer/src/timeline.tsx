@@ -37,6 +37,7 @@ export function TimelineView(view: View) {
       {data && (data.intervals.length ? <Chart timeline={data} zoom={zoom} open={(i) => go("episode", { id: data.episodes[i] ?? "" })} run={run} /> : <p class="note">No call of this step was measured.</p>)}
       {data && data.unmeasured > 0 && <p class="dim">{count(data.unmeasured, "call")} without times: scripted, or of a remote model.</p>}
       {data && data.shown < data.total && <p class="dim">The first {data.shown} of {data.total} episodes of the step.</p>}
+      <p class="dim">Of recorded episodes: a row that is free here may have held another.</p>
     </main>
   );
 }

@@ -71,6 +71,7 @@ function shownToken(pieces: Pieces | undefined, i: number, id: number): string {
 }
 
 export function Legend({ measure, scale }: { measure: Measure; scale: Scale }) {
+  if (scale.empty) return <span class="dim">not recorded for this episode</span>;
   return (
     <div class="legend" role="img" aria-label={`Colors from ${format(scale.low)} to ${format(scale.high)}`}>
       <span>{format(scale.low)}</span>

@@ -92,7 +92,7 @@ function Credit({ turn, togo }: { turn: Turn; togo: number }) {
 }
 
 const signed = (value: string, name: string) =>
-  name === "Time" ? value : <b class={name !== "Advantage" ? "" : value.startsWith("−") ? "bad" : "good"}>{value}</b>;
+  name === "Time" ? value : <b class={name !== "Advantage" || value === "0" ? "" : value.startsWith("−") ? "bad" : "good"}>{value}</b>;
 
 function partsOf(parts?: Record<string, Num>): string {
   const named = Object.entries(parts ?? {});

@@ -34,7 +34,7 @@ test("scales are symmetric where the sign matters, and cut outliers", () => {
   expect(scaleOf([-1, 3], "advantage")).toEqual({ low: -3, high: 3, diverging: true });
   expect(scaleOf([0, 0], "advantage")).toEqual({ low: -1, high: 1, diverging: true });
   expect(scaleOf([...Array(99).fill(1), 1000], "entropy").high).toBe(1);
-  expect(scaleOf([], "entropy")).toEqual({ low: 0, high: 1, diverging: false });
+  expect(scaleOf([], "entropy")).toEqual({ low: 0, high: 1, diverging: false, empty: true });
 });
 
 test("a color's strength is the number's place on the scale", () => {
