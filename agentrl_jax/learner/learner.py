@@ -294,6 +294,5 @@ def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:
     host = {name: float(value) for name, value in jax.device_get(metrics).items()}
     tokens = max(1.0, host.pop("tokens"))
     not_summed = ("loss", "aux", "gradient_norm", "gradient_spike", "nonfinite")
-    kept = {name for name in host if name in not_summed or name.startswith(RATE)}
-    means = {name: x if name in kept else x / tokens for name, x in host.items()}
-    return {**means, "tokens": tokens}
+    scales = {name: 1.0 if name in not_summed or name.startswith(RATE) else tokens for name in host}
+    return {**{name: x / scales[name] for name, x in host.items()}, "tokens": tokens}
