@@ -72,9 +72,9 @@ def sum_parts(rewards: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def call_checksum(call: "Call") -> int:
     """A number other than 0 that depends on every bit of what an engine sampled and recorded."""
-    checksum = zlib.crc32(np.float32(call.sampling.temperature), len(call.prompt))
+    checksum = zlib.crc32(np.float32(call.sampling.temperature).tobytes(), len(call.prompt))
     for array in (call.prompt, call.action, call.sampler_logp, call.version):
-        checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        checksum = zlib.crc32(array.tobytes(), checksum)
     return checksum or 1
 
 

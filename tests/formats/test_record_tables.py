@@ -124,6 +124,6 @@ def test_other_files_and_tables_are_refused(tmp_path: Path):
         ("log.jsonl", "turns", "t.csv"),
         ("other.jsonl", "turns", "t.parquet"),
     ):
-        options = {"source": str(tmp_path / source), "export": str(tmp_path / out), "table": name}
+        file = DataFile(export=str(tmp_path / out), source=str(tmp_path / source), table=name)
         with pytest.raises(UserError, match=r"--table|a table is one of episodes, turns, tokens"):
-            DataFile(**options).run()
+            file.run()

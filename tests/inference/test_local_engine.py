@@ -91,7 +91,7 @@ EMPTY_CHUNK = DecodeChunk(
 def stub_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
     """An engine whose programs do nothing, so that nothing is compiled and no call ever ends."""
     programs = Programs(
-        lambda _, cache, *__: (cache, np.zeros(4, np.int32)),
+        lambda _, cache, *__: (cache, jnp.zeros(4, jnp.int32)),
         lambda _, cache, *__: (cache, EMPTY_CHUNK),
         lambda *caches: caches[:2],
     )  # type: ignore

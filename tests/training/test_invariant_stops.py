@@ -21,6 +21,7 @@ from agentrl_jax.learner import sequences
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.packing import Batch, PackedLayout
 from agentrl_jax.learner.sequences import CreditInputs, TrainingSequence
+from agentrl_jax.pytree import AnyArray
 from agentrl_jax.rollout import runtime, strategy
 from agentrl_jax.rollout.agent_session import AgentSession
 from agentrl_jax.storage import trajectory_log
@@ -58,7 +59,8 @@ def experiment(source: Source | None = None) -> Experiment:
 def rl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedPhase]:
     """GRPO, after two steps."""
     phase = SteppedPhase(experiment(), tmp_path_factory.mktemp("rl"), "rl")
-    phase.step(), phase.step()
+    for _ in range(2):
+        phase.step()
     yield phase
     phase.close()
 
@@ -82,8 +84,8 @@ def wrap(patch: Patch, owner: Any, name: str, change: Callable[..., Any]) -> Non
     patch.setattr(owner, name, changed)
 
 
-def shifted(mask: np.ndarray) -> np.ndarray:
-    return np.roll(mask, 1, axis=-1)
+def shifted(mask: AnyArray) -> np.ndarray:
+    return np.roll(np.asarray(mask), 1, axis=-1)
 
 
 def change_first_call(group: Group, change: Callable[[Call], Call]) -> Group:
@@ -509,7 +511,8 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SteppedPhase]:
     """GRPO on asynchronous rollouts, after three steps."""
     config = experiment(AsyncRollouts(rollout_source(3, 4), staleness=2))
     phase = SteppedPhase(config, tmp_path_factory.mktemp("stale"), "rl")
-    phase.step(), phase.step(), phase.step()
+    for _ in range(3):
+        phase.step()
     yield phase
     phase.close()
 

@@ -147,7 +147,8 @@ def test_a_config_without_it_has_the_digest_of_one_from_before():
 def cloning(**best: Any) -> Experiment:
     """Four steps that raise the return of a fresh policy, each evaluated; a checkpoint each."""
     experiment = small_experiment(rollout_source(), steps=4, checkpoint_every=1)
-    experiment.demonstrations = dataclasses.replace(experiment.demonstrations, player="expert")
+    assert experiment.demonstrations is not None
+    experiment.demonstrations.player = "expert"
     experiment.phases["rl"].evaluate_every = 1 if best else 0
     experiment.phases["rl"].best = BestCheckpointConfig(**best)
     return experiment
@@ -210,7 +211,7 @@ def test_commands_read_the_checkpoint_that_is_named(worst_kept: Path, tmp_path: 
     assert weights[0] != weights[1]
 
 
-def evaluated_logps(run_dir: Path) -> list[list[float]]:
+def evaluated_logps(run_dir: Path) -> list[Any]:
     """The log-probs of the calls in the evaluation after the phase."""
     lines = (run_dir / "evaluations/RL.jsonl").read_text().splitlines()
     turns = [turn for line in lines for turn in json.loads(line)["turns"]]

@@ -241,7 +241,7 @@ def test_only_the_tokens_of_turn_h_have_a_gradient(runtime: Runtime):
     gaps = np.array(
         [a.total_reward - b.total_reward for a, b in (pair.dialogues for pair in pairs)]
     )
-    batches = algorithm._microbatches(state, pairs, gaps, runtime.process_group)
+    batches = algorithm._microbatches(state, pairs, gaps, runtime)
     slopes: list[float] = []
     for part in batches:
         logp_diff = np.random.default_rng(0).normal(size=part.reward_diff.shape).astype(np.float32)
