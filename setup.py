@@ -133,6 +133,7 @@ setup(
             "agentrl-serve = agentrl_jax.launch.serve:main",
             "agentrl-describe = agentrl_jax.launch.describe:main",
             "agentrl-plan = agentrl_jax.launch.plan:main",
+            "agentrl-replay = agentrl_jax.launch.replay:main",
             "agentrl-view = agentrl_jax.launch.view:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",
             "agentrl-tpu = agentrl_jax.launch.tpu.__main__:main",

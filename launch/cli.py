@@ -76,11 +76,7 @@ def define_run_flags(run_dir_help: str) -> None:
     """Define --run_dir, --phase, --agent, --checkpoint and --trust, for commands that read a run's
     weights.
     """
-    flags.DEFINE_string("run_dir", "", run_dir_help)
-    flags.DEFINE_string(
-        "phase", None, "Which of its phases; by default the last that has a checkpoint."
-    )
-    flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
+    define_phase_flags(run_dir_help)
     flags.DEFINE_enum(
         "checkpoint",
         None,
@@ -88,6 +84,15 @@ def define_run_flags(run_dir_help: str) -> None:
         "Which checkpoint of the phase; by default the best if the phase's config says "
         "best.restore, else the newest.",
     )
+
+
+def define_phase_flags(run_dir_help: str) -> None:
+    """Define --run_dir, --phase, --agent and --trust."""
+    flags.DEFINE_string("run_dir", "", run_dir_help)
+    flags.DEFINE_string(
+        "phase", None, "Which of its phases; by default the last that has a checkpoint."
+    )
+    flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
     define_trust_flag()
 
 

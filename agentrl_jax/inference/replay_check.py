@@ -6,7 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl_jax.engine import Engine
-from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.inference.sampling import column_bits, exponential
+from agentrl_jax.keys import key_data
+from agentrl_jax.trajectories import Call, Trajectory
+
+
+@dataclass(frozen=True)
+class ReplayMismatch:
+    """The first token of a call that differs; a token is None where its call had ended."""
+
+    call: int
+    position: int  # in the action
+    recorded: int | None
+    replayed: int | None
+    # By how much the replayed token won the draw over the recorded one, in nats: see `draw_margin`.
+    margin: float | None
 
 
 @dataclass(frozen=True)
@@ -17,41 +31,81 @@ class ReplayReport:
     tokens: int
     matching_tokens: int  # tokens before the first of their call that differs
     max_logp_gap: float  # the largest difference of log-probs among those
-    # The first differing token: call and position. Near-ties, if the weights are those of the log.
-    mismatches: tuple[tuple[int, int], ...]
+    # Near-ties, if the weights are those of the log.
+    mismatches: tuple[ReplayMismatch, ...]
 
 
 def check_replay(trajectories: Sequence[Trajectory], engine: Engine) -> ReplayReport:
-    """Sample every sampled call of a log again, from its prompt, key and sampling parameters.
+    """Sample every sampled call of a log again: `replay_calls`."""
+    calls = [call for t in trajectories for call in t.calls if call.source == "sampled"]
+    return replay_calls(calls, engine)
+
+
+def replay_calls(calls: Sequence[Call], engine: Engine) -> ReplayReport:
+    """Sample calls again, each from its prompt, key and sampling parameters.
 
     Each call starts from its recorded prompt, so a difference ends with its call. With the weights
     that sampled it and an engine of the same shape, everything is the same; programs of another
     shape sum in another order, and a near-tie may fall differently.
 
     Args:
-        trajectories: of one log.
+        calls: of one log.
         engine: an engine with the weights of the log.
 
     Raises:
         ValueError: a call has images; the log does not hold their embeddings.
     """
-    calls = [
-        call for trajectory in trajectories for call in trajectory.calls if call.source == "sampled"
-    ]
     if any(call.image_spans for call in calls):
         raise ValueError("calls with images cannot be replayed: the log holds no embeddings")
     futures = [engine.submit(call.prompt, call.sampling, call.key) for call in calls]
-    matching_tokens, max_gap, mismatches = 0, 0.0, []
+    matching_tokens, max_gap, mismatches = 0, 0.0, list[ReplayMismatch]()
     for i, (call, future) in enumerate(zip(calls, futures)):
         replayed = future.result()
         engine.release(replayed)
-        shorter = min(len(call.action), len(replayed.action))
-        different = np.flatnonzero(call.action[:shorter] != replayed.action[:shorter])
-        n = int(different[0]) if len(different) else shorter
-        if len(different) or len(call.action) != len(replayed.action):
-            mismatches.append((i, n))
+        n = num_equal(call.action, replayed.action)
+        if n < max(len(call.action), len(replayed.action)):
+            mismatches.append(_mismatch(i, n, call, replayed))
         matching_tokens += n
         gap = np.abs(call.sampler_logp[:n] - replayed.sampler_logp[:n]).max(initial=0.0)
         max_gap = max(max_gap, float(gap))
     num_tokens = sum(len(call.action) for call in calls)
     return ReplayReport(len(calls), num_tokens, matching_tokens, max_gap, tuple(mismatches))
+
+
+def num_equal(a: np.ndarray, b: np.ndarray) -> int:
+    """How many tokens two sequences have in common from their start on: 5 6 7 and 5 6 8 -> 2."""
+    shorter = min(len(a), len(b))
+    different = np.flatnonzero(a[:shorter] != b[:shorter])
+    return int(different[0]) if len(different) else shorter
+
+
+def _mismatch(i: int, position: int, call: Call, replayed: Call) -> ReplayMismatch:
+    recorded, other = (
+        int(c.action[position]) if position < len(c.action) else None for c in (call, replayed)
+    )
+    margin = None
+    if recorded is not None and other is not None and call.sampling.temperature > 0:
+        margin = draw_margin(call, replayed, position)
+    return ReplayMismatch(i, position, recorded, other, margin)
+
+
+def draw_margin(call: Call, replayed: Call, position: int) -> float:
+    """By how much the replayed token won the draw over the recorded one, in nats.
+
+    A token is drawn as argmax(log p + noise), and the key and the position determine the noise:
+
+        margin = (log p + noise)(replayed) - (log p + noise)(recorded)
+
+    with each token's own log p, that of the log or of the replay. It is about 0 at a near-tie.
+
+    Args:
+        call: recorded, sampled with a temperature above 0.
+        replayed: the same, sampled again.
+        position: of an action token that both have.
+    """
+    tokens = np.asarray([call.action[position], replayed.action[position]])
+    logp = np.asarray([call.sampler_logp[position], replayed.sampler_logp[position]])
+    key, counter = key_data(call.key)[None], np.asarray([position])
+    noise = np.asarray(exponential(column_bits(key, counter, tokens.astype(np.uint32)[None])))[0]
+    recorded, other = logp - np.log(noise)
+    return float(other - recorded)

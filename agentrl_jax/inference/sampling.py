@@ -149,12 +149,19 @@ def random_bits(
     Key and counter are hashed to two words, and the column with one and then the other: an eighth
     of the work of threefry. Not cryptographically secure.
     """
-    key = jnp.asarray(key)
+    columns = jax.lax.broadcasted_iota(jnp.uint32, (len(key), size), 1)
+    return column_bits(key, counter, columns)
+
+
+def column_bits(
+    key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], columns: UInt32[AnyArray, "B N"]
+) -> UInt32[Array, "B N"]:
+    """`random_bits` of some columns."""
+    key, columns = jnp.asarray(key), jnp.asarray(columns)
     first = hash_bits(
         key[:, 0] ^ hash_bits(jnp.asarray(counter).astype(jnp.uint32) + np.uint32(0x9E3779B9))
     )
     second = hash_bits(key[:, 1] ^ hash_bits(first))
-    columns = jax.lax.broadcasted_iota(jnp.uint32, (len(key), size), 1)
     return hash_bits(hash_bits(columns ^ first[:, None]) + second[:, None])
 
 

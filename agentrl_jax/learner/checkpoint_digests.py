@@ -39,7 +39,7 @@ def find_intact_checkpoint(folder: Path, process_group: ProcessGroup) -> IntactC
     Raises:
         UserError: all checkpoints are damaged.
     """
-    saved = process_group.all_gather(f"the checkpoints in {folder}", _saved_steps(folder))[0]
+    saved = process_group.all_gather(f"the checkpoints in {folder}", saved_steps(folder))[0]
     damages: dict[int, str] = {}
     for i, (step, has_digests) in enumerate(saved):
         if has_digests:
@@ -66,11 +66,11 @@ def check_checkpoint(folder: Path, step: int, process_group: ProcessGroup) -> No
     if damage is not None:
         raise UserError(
             f"the checkpoint {folder / str(step)} is missing or damaged ({damage}): "
-            "restore it from a copy, or use --checkpoint=newest"
+            "restore it from a copy, or use another checkpoint"
         )
 
 
-def _saved_steps(folder: Path) -> list[tuple[int, bool]]:
+def saved_steps(folder: Path) -> list[tuple[int, bool]]:
     """(step, whether it has digests) of the checkpoints in a folder, newest first."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)

@@ -1,7 +1,7 @@
 """The agents of an experiment with their models, in a run and from its checkpoints."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,29 @@ def saved_models(
     past = names[: names.index(phase) + 1]
 
     def load(agent: str, policy: Policy) -> Params:
-        trained = [name for name in past if agent in experiment.phases[name].trained_agents]
-        if not trained:
-            one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
-            return initial_params(experiment, one_device, agent, policy)
-        shapes = jax.eval_shape(policy.init, jax.random.key(0))
-        of_phase = best if trained[-1] == phase else None
-        return load_phase_params(experiment, run_dir, trained[-1], agent, shapes, best=of_phase)
+        return params_after(experiment, run_dir, past, agent, policy, best)
 
     return _models(experiment, tokenizer, context, load)
+
+
+def params_after(
+    experiment: Experiment,
+    run_dir: Path,
+    phases: Sequence[str],
+    agent: str,
+    policy: Policy,
+    best: bool | None = None,
+) -> Params:
+    """The weights that an agent had after the given first phases: its initial ones where none of
+    them trains it; `best` as for `phase_checkpoint`, of the last of them.
+    """
+    trained = [name for name in phases if agent in experiment.phases[name].trained_agents]
+    if not trained:
+        one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
+        return initial_params(experiment, one_device, agent, policy)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    of_phase = best if trained[-1] == phases[-1] else None
+    return load_phase_params(experiment, run_dir, trained[-1], agent, shapes, best=of_phase)
 
 
 def _models(

@@ -27,6 +27,7 @@ from agentrl_jax.training.config import (
     AgentConfig,
     EnvironmentConfig,
     Experiment,
+    Phase,
     PolicyConfig,
 )
 from agentrl_jax.training.phase_checkpoint import phase_checkpoint
@@ -249,10 +250,13 @@ def load_phase_params(
     `phase_checkpoint`, the other optional arguments as `load_params`.
     """
     step = phase_checkpoint(experiment, run_dir, phase, process_group, best)
-    of_several = isinstance(experiment.phases[phase].algorithm, PerAgent)
-    part = ("params", agent) if of_several else ("params",)
-    folder = run_dir / "checkpoints" / phase
+    folder, part = run_dir / "checkpoints" / phase, params_part(experiment.phases[phase], agent)
     return load_params(folder, like, shardings, part, process_group, step)
+
+
+def params_part(phase: Phase, agent: str) -> tuple[str, ...]:
+    """Where an agent's parameters are in the train state of a phase; see `load_params`."""
+    return ("params", agent) if isinstance(phase.algorithm, PerAgent) else ("params",)
 
 
 def find_checkpoint(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.fixtures import tiny_policy
@@ -12,7 +13,9 @@ import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.context import FullHistory
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
-from agentrl_jax.inference.replay_check import check_replay
+from agentrl_jax.inference.replay_check import check_replay, draw_margin
+from agentrl_jax.inference.sampling import SamplerState, sample
+from agentrl_jax.keys import key_data
 from agentrl_jax.learner.sequences import collate, token_identity
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
@@ -20,13 +23,14 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.storage import trajectory_log
-from agentrl_jax.trajectories import Group, Sampling, Trajectory
+from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling, Trajectory
 from agentrl_jax.workers.pool import InlinePool, Task
 
 TOKENIZER = byte_tokenizer()
 POLICY = tiny_policy(len(TOKENIZER))
 PARAMS = POLICY.init(jax.random.key(0))
 SAMPLING = Sampling(budget=7, temperature=1.2, top_k=40, min_p=0.001)
+KEY: RandomKey = (1, 2, 3, 4, 5, 6)
 
 
 def engine(**fields: Any) -> LocalEngine:
@@ -102,6 +106,34 @@ def test_a_trajectory_log_is_reproduced(groups: list[Group], tmp_path: Path):
     other_engine.publish(POLICY.init(jax.random.key(1)), 1)
     assert check_replay(logged, other_engine).matching_tokens < 0.5 * report.tokens
     other_engine.close()
+
+
+def sample_tokens(logits: np.ndarray, counter: int) -> list[int]:
+    """The token that each row samples at a position, as an engine does it, all with one key."""
+    state = SamplerState(len(logits))
+    for row in range(len(logits)):
+        settings = (counter, 0, key_data(KEY), (), (1.0, 1.0, 0.0))
+        state.set_row(row, np.asarray([0]), 0, 1, *settings)
+    params = SamplerState.unpack(jnp.asarray(state.ints), jnp.asarray(state.floats))
+    return jax.jit(sample)(jnp.asarray(logits), params).token.tolist()
+
+
+def test_a_token_that_gains_the_margin_of_a_draw_wins_it():
+    counter, tokens = 3, np.arange(16)
+    logits = np.random.default_rng(0).normal(size=16).astype(np.float32)
+    logp = np.asarray(jax.nn.log_softmax(logits))
+    (winner,) = sample_tokens(logits[None], counter)
+
+    def call(token: int) -> Call:
+        action = np.asarray([0, 0, 0, token], np.int32)
+        version = np.zeros(4, np.int32)
+        return Call(action, action, logp[action], version, Sampling(), "budget", key=KEY)
+
+    margins = [draw_margin(call(token), call(winner), counter) for token in range(16)]
+    assert margins[winner] == 0 and all(np.delete(margins, winner) > 0)
+    gain = np.diag(np.asarray(margins, np.float32))
+    assert sample_tokens(logits + np.float32(0.999) * gain, counter) == [winner] * 16
+    assert sample_tokens(logits + np.float32(1.001) * gain, counter) == tokens.tolist()
 
 
 @pytest.mark.slow
