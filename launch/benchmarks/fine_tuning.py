@@ -25,7 +25,7 @@ STARTS = {
 RATES = ("1e-3", "3e-3", "1e-2")
 RATE_FIELD = "phases.sft.algorithm.optimizer.learning_rate"
 TUNING_SEED = 0
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = tuple(range(1, 11))
 
 
 @dataclass

@@ -18,7 +18,9 @@ from agentrl_jax.algorithms.experience.schedules import (
 )
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.messages import user
+from agentrl_jax.rollout.episode_counts import EpisodeCounts
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.config import ExperienceIterator
 from agentrl_jax.training.sources import MixedIterator, MixedSource, RolloutIterator, Rollouts
@@ -37,6 +39,7 @@ class FakeRuntime(Runtime):
         stop_reason: StopReason = "terminated",
     ) -> None:
         self.process_group, self.agents = ProcessGroup(), {"policy": AGENT}
+        self.invariants, self.episode_counts = Invariants(), EpisodeCounts()
         self._turn_callbacks = ()
         self.collected: list[tuple[tuple[int, ...], list[int]]] = []
         self.turn_limits: list[int] = []

@@ -33,7 +33,7 @@ BASE_METHODS = {
     "reinforce_plus_plus", "reinforce_plus_plus_with_baseline", "rloo", "turn_ppo", "vapo",
 }  # fmt: skip
 OTHER_CONFIGS = {
-    "base_model.py",
+    "base_model.py", "price_list_base.py",
     "arithmetic_verifier.py", "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py",
     "dialogue_reward_model.py", "tools_grpo.py", "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip

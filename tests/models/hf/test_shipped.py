@@ -79,7 +79,7 @@ def test_the_folder_is_found_from_any_working_directory(tmp_path: Path):
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["2531", "2531"]
+    assert done.stdout.split() == ["4014", "4014"]
 
 
 def test_the_folder_is_small_and_complete():
@@ -105,7 +105,7 @@ def test_a_name_that_does_not_ship_is_no_folder():
 def test_adapters_on_it_take_a_step(documents):
     config = LoraConfig(PretrainedDecoder(BASE_MODEL), rank=2, targets=("query", "down"))
     mesh = make_mesh(MeshConfig(data=-1))
-    policy = config.build(2531)
+    policy = config.build(4014)
     params = config.initial_params(policy, jax.random.key(0), mesh)
     cloning = BehaviorCloningConfig(optimizer=AdamWConfig(1e-2), bin_length=256, microbatch=8)
     algorithm = cloning.build(policy, mesh, 1)
