@@ -15,7 +15,7 @@ NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layou
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: viewer quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
+.PHONY: viewer test-trackers quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -52,16 +52,21 @@ newest-env:
 
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,aot,ray,selfplay,chess,wandb,mlflow,trackio]'
+	$(BIN)/python $(PIP) -e '.[parity,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
-	$(PYTEST) -rs tests/reporting/test_trackers.py
 	$(PYTEST) -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, whose installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[textworld]'
 	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
+
+# In an environment of its own: MLflow and Trackio need older pyarrow and Pillow than the tests.
+test-trackers:
+	$(PYTHON) -m venv .venv-trackers
+	.venv-trackers/bin/python $(PIP) -e '.[report,wandb,mlflow,trackio]' pytest pytest-xdist beartype hypothesis
+	JAX_PLATFORMS=cpu .venv-trackers/bin/python -m pytest -rs tests/reporting/test_trackers.py
 
 # The page of agentrl-view from viewer/: needs Node.js 20.19 or later. Fails where the committed page is another.
 viewer:
