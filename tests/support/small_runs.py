@@ -25,6 +25,7 @@ from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.tokenizers import CharacterTokenizer, byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
+from agentrl_jax.reporting.metric_names import METRIC_GROUPS, unknown_metrics
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes
@@ -159,8 +160,13 @@ def agent_weights(experiment: Experiment, run_dir: Path, phase: str, agent: str)
 
 
 def logged_metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl without the metrics that depend on the clock."""
-    lines = (line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl"))
+    """The lines of metrics.jsonl without the metrics that depend on the clock; every name is one of
+    docs/metrics.md.
+    """
+    lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
+    names = {name for line in lines for name in line} - {"phase", "step"}
+    unknown = unknown_metrics(names, METRIC_GROUPS)
+    assert not unknown, f"add {unknown} to agentrl_jax/reporting/metric_names.py"
     return [{name: x for name, x in line.items() if not name.startswith("time/")} for line in lines]
 
 
