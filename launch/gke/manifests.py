@@ -7,6 +7,12 @@ from typing import Any
 
 Manifest = dict[str, Any]
 FILES, RUNS = "/agentrl", "/runs"  # the folder of the config in a pod, and the one that outlives it
+# Neither TPUs nor GPUs need a capability (docs/pods.md).
+SECURITY: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 GRACE_SECONDS = 120  # seconds that a run has to checkpoint when its pod is stopped
 
 
@@ -82,6 +88,7 @@ def pod(
         "workingDir": FILES,
         "env": env,
         "resources": {"limits": hardware.resource_limits},
+        "securityContext": SECURITY,
         "volumeMounts": mounts,
     }
     return {

@@ -111,6 +111,16 @@ def test_processes_on_gpus_may_query_the_cluster_for_their_index(config: str):
     }
 
 
+@pytest.mark.parametrize("name", DRY)
+def test_a_container_has_no_capabilities(config: str, name: str):
+    security = container(GkeRun("maze", config, **DRY[name]).manifests())["securityContext"]
+    assert security == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def test_a_lost_process_restarts_all(config: str):
     spec = GkeRun("maze", config, restarts=7, **TPU).manifests()[-1]["spec"]
     job = spec["replicatedJobs"][0]["template"]["spec"]

@@ -94,6 +94,13 @@ spec:
               resources:
                 limits:
                   nvidia.com/gpu: 8
+              securityContext:
+                allowPrivilegeEscalation: false
+                capabilities:
+                  drop:
+                  - ALL
+                seccompProfile:
+                  type: RuntimeDefault
               volumeMounts:
               - name: files
                 mountPath: /agentrl

@@ -53,6 +53,13 @@ spec:
               resources:
                 limits:
                   google.com/tpu: 4
+              securityContext:
+                allowPrivilegeEscalation: false
+                capabilities:
+                  drop:
+                  - ALL
+                seccompProfile:
+                  type: RuntimeDefault
               volumeMounts:
               - name: files
                 mountPath: /agentrl
