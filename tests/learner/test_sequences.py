@@ -1,6 +1,7 @@
 """Training sequences and index arrays against loops over ragged trajectories."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,13 +122,7 @@ def test_several_calls_of_one_turn_share_its_number():
 def test_index_arrays_are_those_of_nested_loops(shapes: list, seed: int):
     groups = random_groups(shapes, seed)
     collated = collate(groups)
-    token_sequence_by_loop, token_position, token_turn, token_trajectory, token_logp = (
-        [],
-        [],
-        [],
-        [],
-        [],
-    )
+    tokens: list[tuple[Any, ...]] = []  # (turn, sequence, position, trajectory, log-prob) of each
     turn_trajectory, turn_reward, turn_terminated, trajectory_group, returns = [], [], [], [], []
     rows = 0
     for g, group in enumerate(groups):
@@ -142,15 +137,19 @@ def test_index_arrays_are_those_of_nested_loops(shapes: list, seed: int):
             for row in sequences_by_loop(trajectory):
                 for position, written in enumerate(row["action_mask"]):
                     if written:
-                        token_sequence_by_loop.append(rows)
-                        token_position.append(position)
-                        token_turn.append(first_turn + row["turn"][position])
-                        token_trajectory.append(len(trajectory_group))
-                        token_logp.append(row["sampler_logp"][position])
+                        turn, logp = row["turn"][position], row["sampler_logp"][position]
+                        tokens.append(
+                            (first_turn + turn, rows, position, len(trajectory_group), logp)
+                        )
                 rows += 1
             returns.append(sum(turn.reward for turn in trajectory.turns))
             trajectory_group.append(g)
     indices = collated.token_index
+    # Where a rewritten prompt begins as an earlier call by chance, a turn goes on in another row.
+    tokens.sort(key=lambda token: token[0])
+    token_turn, token_sequence_by_loop, token_position, token_trajectory, token_logp = (
+        [token[i] for token in tokens] for i in range(5)
+    )
     assert len(collated.sequences) == rows
     assert (
         indices.token_sequence.tolist() == token_sequence_by_loop

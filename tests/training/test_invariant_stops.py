@@ -32,7 +32,7 @@ from agentrl_jax.training.run_invariants import MIN_EPISODES
 from agentrl_jax.training.shuffled_batches import ShuffledBatches
 from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.training.staleness import InFlight
-from agentrl_jax.trajectories import Call, Group, Trajectory, Turn
+from agentrl_jax.trajectories import Call, Group, Trajectory, Turn, TurnTime
 
 pytestmark = pytest.mark.slow
 Patch = pytest.MonkeyPatch
@@ -190,10 +190,10 @@ def terminated_flag_where_cut(patch: Patch) -> None:
     """The same, where the turn says so, too."""
     original = AgentSession.observe
 
-    def observe(session: AgentSession, *args: Any) -> None:
+    def observe(session: AgentSession, *args: Any, time: TurnTime | None) -> None:
         action, observation, reward, _, truncated, info = args
         is_cut = len(session.turns) == 1
-        original(session, action, observation, reward, is_cut, truncated, info)
+        original(session, action, observation, reward, is_cut, truncated, info, time)
 
     patch.setattr(AgentSession, "observe", observe)
 
