@@ -102,7 +102,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         ],
         "temporaries": {
             "gradient": 6_000_000,
-            "optimizer": 1_830_000,
+            "optimizer": 1_840_000,
             "prefill": 1_750_000,
             "decode": 3_850_000,
             "move": 200_000,
