@@ -5,7 +5,6 @@ agentrl-evaluate --environment=agentrl/Wordle-v0 --player=expert [--option=words
 """
 
 import sys
-from pathlib import Path
 
 from absl import flags
 
@@ -36,11 +35,7 @@ def evaluate() -> None:
     f = flags.FLAGS
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
-    checkpoint = (
-        players.Checkpoint(Path(f.run_dir), f.phase, f.agent, cli.wants_best())
-        if f.run_dir
-        else None
-    )
+    checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())
     players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)
 
 

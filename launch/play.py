@@ -6,7 +6,6 @@ agentrl-play --environment=agentrl/MazeFO-v0 --watch=expert      a scripted poli
 """
 
 import sys
-from pathlib import Path
 
 from absl import flags
 
@@ -35,11 +34,7 @@ def play() -> None:
     if f.watch is None:
         players.play_interactively(environment, f.seed)
     else:
-        checkpoint = (
-            players.Checkpoint(Path(f.run_dir), f.phase, f.agent, cli.wants_best())
-            if f.run_dir
-            else None
-        )
+        checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())
         players.watch(environment, f.watch, checkpoint, f.seed, f.temperature)
 
 

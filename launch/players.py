@@ -77,6 +77,13 @@ class Checkpoint:
     best: bool | None = None  # whether the best checkpoint or the newest
 
 
+def named_checkpoint(
+    run_dir: str, phase: str | None, agent: str | None, best: bool | None
+) -> Checkpoint | None:
+    """The checkpoint that a command's flags name; None without a run folder."""
+    return Checkpoint(Path(run_dir), phase, agent, best) if run_dir else None
+
+
 def play_episodes(
     environment: EnvironmentConfig,
     scripted_policy: str | None,
