@@ -2,10 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 
 from agentrl_jax.engine import Engine
+from agentrl_jax.errors import UserError
+
+# The semaphores of which the current task, or one that started it, holds a slot.
+_HELD: ContextVar[frozenset[asyncio.Semaphore]] = ContextVar("held_slots", default=frozenset())
 
 
 class EngineSlots:
@@ -23,9 +28,32 @@ class EngineSlots:
         self._num_slots[name] = engine.num_slots
         self._semaphores[name] = asyncio.Semaphore(engine.num_slots)
 
-    def slot(self, name: str) -> asyncio.Semaphore:
-        """A context manager that waits for a slot of an engine and holds it."""
-        return self._semaphores[name]
+    @asynccontextmanager
+    async def slot(self, name: str) -> AsyncIterator[None]:
+        """Wait for a slot of an engine, and hold it."""
+        async with self._semaphores[name]:
+            with self._held(name):
+                yield
+
+    def check_none_held(self, name: str) -> None:
+        """Raises UserError within an episode that holds a slot of the engine: where episodes hold
+        all slots and each waits for one more, all wait forever.
+        """
+        if self._semaphores[name] in _HELD.get():
+            raise UserError(
+                f"an episode with a slot of the engine {name!r} asks for another one, and would "
+                "wait for itself: sample with an agent that has an engine of its own, or name a "
+                "model (docs/judges.md)"
+            )
+
+    @contextmanager
+    def _held(self, *names: str) -> Iterator[None]:
+        """Slots of these engines are marked as held by this task."""
+        token = _HELD.set(_HELD.get() | {self._semaphores[name] for name in names})
+        try:
+            yield
+        finally:
+            _HELD.reset(token)
 
     @asynccontextmanager
     async def match_slots(self, names: Sequence[str]) -> AsyncIterator[None]:
@@ -39,4 +67,5 @@ class EngineSlots:
                 for name, count in Counter(names).items():
                     for _ in range(min(count, self._num_slots[name])):
                         await held_slots.enter_async_context(self._semaphores[name])
-            yield
+            with self._held(*names):
+                yield

@@ -329,10 +329,13 @@ class Runtime:
     ) -> list[list[Call]]:
         """`n` calls for every prompt, outside of any episode.
 
-        Raises DeadlineExceeded where a call takes longer than a turn may.
+        Raises:
+            DeadlineExceeded: a call takes longer than a turn may.
+            UserError: an episode that holds a slot of the same engine asks.
         """
         player = self._agent(agent)
         name, engine = player.engine, self.engines[player.engine]
+        self._slots.check_none_held(name)
 
         async def sample_one(i: int, j: int) -> Call:
             async with self._slots.slot(name):

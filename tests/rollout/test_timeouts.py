@@ -113,6 +113,21 @@ def test_a_sample_outside_of_an_episode_has_a_timeout():
     assert engine.held_calls == []
 
 
+def test_a_sample_within_an_episode_of_the_same_engine_is_refused():
+    agents, engines = {"policy": AGENT}, {"policy": ScriptedEngine(RENDERER, "x")}
+    prompts = [np.array([1, 2], np.int32)]
+    with Runtime(engines, agents, ThreadPool(1), 0, Timeouts(5.0)) as runtime:
+
+        async def sampling_episode(env: Any, track_wait: Any) -> Any:
+            return await runtime.sample("policy", prompts, 1, (0, 0))
+
+        episode = runtime.run_in_slot(faulty_task("nap"), AGENT, 0, sampling_episode)
+        with pytest.raises(UserError, match="slot of the engine 'policy' asks for another one"):
+            runtime.run(episode)
+        ((call,),) = runtime.run(runtime.sample("policy", prompts, 1, (0, 0)))
+    assert len(call.action)
+
+
 def test_an_episode_of_timely_turns_may_exceed_its_timeout():
     agents, engines = {"policy": AGENT}, {"policy": ScriptedEngine(RENDERER, "x")}
     with Runtime(engines, agents, ThreadPool(2), 0, Timeouts(1.0, 5.0)) as runtime:
