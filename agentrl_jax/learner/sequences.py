@@ -51,6 +51,9 @@ def call_chains(trajectory: Trajectory) -> list[list[TurnCall]]:
     chains: list[list[TurnCall]] = []
     for t, turn in enumerate(trajectory.turns):
         for call in turn.calls:
+            if len(chains) == 1 and call.parent is chains[0][-1].call:
+                chains[0].append(TurnCall(t, call))  # known without comparing the tokens
+                continue
             prefixes = [chain for chain in chains if call.extends(chain[-1].call)]
             if prefixes:
                 longest = max(prefixes, key=lambda chain: len(chain[-1].call.ids))

@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
+from agentrl_jax.rollout.token_buffer import TokenBuffer
 from agentrl_jax.trajectories import Call, Sampling, StopReason, Turn, environment_label
 
 
@@ -87,6 +86,7 @@ class PromptBuilder:
         # The view of each call with the call's own message last.
         self._history: list[tuple[list[Message], Call]] = []
         self._last_view: list[Message] = []
+        self._buffer = TokenBuffer()
 
     def action_prompt(
         self, turns: Sequence[Turn], notes: Sequence[Message] = ()
@@ -118,7 +118,7 @@ class PromptBuilder:
                     call, earlier_view, new_messages, self._tools
                 )
                 if bridge is not None:
-                    return np.concatenate([call.prompt, call.action, bridge]), call
+                    return self._buffer.extend(call.prompt, call.action, bridge), call
         return self._agent.renderer.render(view, self._tools).ids, None
 
     def add_call(self, call: Call, message: Message) -> None:
