@@ -20,6 +20,10 @@ class PolicyInputs:
     positions. With branches: a row is a shared prefix of `prefix_length` columns, its tokens at
     their end, then branches of `branch_length` columns that continue it; a branch attends to the
     prefix and to itself. Prefix 3, branch 2: . 5 6 | 7 8 | 9 .  ->  positions 0 0 1 2 3 2 0.
+
+    With `inner_branches` the prefix holds packed sequences, and a branch continues that of its
+    segment from its own first position on: it attends to the sequence's tokens before that, and to
+    itself. 5 6 7 | 8 9 | 4 .  ->  positions 0 1 2 1 2 3 0: 5 8 9 and 5 6 7 4.
     """
 
     tokens: Int[AnyArray, "B T"]
@@ -30,6 +34,7 @@ class PolicyInputs:
     embedding_mask: Bool[Array, "B T"] | None = None
     prefix_length: int = static_field(default=0)
     branch_length: int = static_field(default=0)  # 0: rows are not branched
+    inner_branches: bool = static_field(default=False)
 
 
 @pytree_dataclass

@@ -7,7 +7,10 @@ Methods:
 - archer, and with one component changed: shared (the critic's encoder is initialized from the
   policy's trunk), clipped (PPO's clip as the low level, 2 steps on the same utterances), baseline
   (token-level), monte_carlo (critics of returns), forgetful (replay of the turns of the last 48
-  episodes);
+  episodes), released (utterances of the 50 likeliest tokens, as the released code samples);
+- ours: joint (a critic that reads an episode once, from the fine-tuned weights; advantages against
+  8 utterances of the same state), anchored (that critic, pretrained on 1,000 demonstrations; the
+  actor trains on the turns of 16 episodes with half their return and half Q, no warm-up);
 - baselines: ppo (token-level), online_filtered (behavior cloning of successes), chai (best-of-5
   utterances of a frozen policy);
 - offline, on the demonstrations: iql_awr, sarsa_awr, iql_reinforce (published to collapse),
@@ -34,12 +37,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl_jax.algorithms.archer.advantage_weights import subtract_batch_mean
+from agentrl_jax.algorithms.archer.advantage_weights import divide_by_std, subtract_batch_mean
 from agentrl_jax.algorithms.archer.critic_losses import OnPolicyTDLoss
 from agentrl_jax.algorithms.archer.critic_trainer import (
     EncoderBuilder,
     UtteranceCriticTrainerConfig,
 )
+from agentrl_jax.algorithms.archer.joint_trainer import JointCriticTrainerConfig
+from agentrl_jax.algorithms.archer.utterance_advantages import SameStateGroups
 from agentrl_jax.algorithms.methods import actor_critic, hierarchical, lmrl_gym
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.auxiliary import Imitation
@@ -55,6 +60,7 @@ from agentrl_jax.configs.twenty_questions import question_tokens
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.encoder import EncoderConfig, max_pooling
 from agentrl_jax.models.heads import HeadConfig
+from agentrl_jax.models.joint_critic import JointCriticConfig
 from agentrl_jax.models.tokenizers import BPETokenizer
 from agentrl_jax.models.utterance_critic import (
     FreshEncoderConfig,
@@ -63,8 +69,9 @@ from agentrl_jax.models.utterance_critic import (
 )
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.sources import Demonstrations
+from agentrl_jax.training.sources import Demonstrations, MixedSource
 
+ADAM_B2 = 0.999  # the method's
 ENCODER = EncoderConfig(layers=1, width=128, hidden=256, heads=4, positions=50, pooling=max_pooling)
 
 
@@ -82,6 +89,8 @@ class ArcherTask(SmallTask):
     # whole lines of Twenty Questions as tokens
     policy_trunk: bool = True
     critic_steps: int = 80  # per iteration
+    # in the policy's tokens, that a joint critic pads the utterances of V's target to
+    branch_lengths: tuple[int, ...] = (8,)
 
 
 def _twenty_questions_task(words: str, max_length: int) -> ArcherTask:
@@ -94,6 +103,7 @@ def _twenty_questions_task(words: str, max_length: int) -> ArcherTask:
         state_lengths=(48,),
         utterance_lengths=(8,),
         policy_trunk=False,
+        branch_lengths=(4, 8),
     )
 
 
@@ -148,10 +158,14 @@ def get_config(variant: str = "subset-archer") -> Experiment:
     name, _, method = variant.partition("-")
     game = pick(name, "archer", **TASKS)
     algorithm = pick(method, "archer", **_algorithms(game))()
-    source = (
-        Demonstrations(batch=64) if method in OFFLINE_METHODS else rollouts(tasks=64, group_size=1)
-    )
-    steps = {"ppo": 48, "online_filtered": 48, "chai": 8}.get(method, 32)
+    source = rollouts(tasks=64, group_size=1)
+    if method in OFFLINE_METHODS:
+        source = Demonstrations(batch=64)
+    if method == "anchored":
+        source = MixedSource(
+            rollouts(tasks=16, group_size=1), Demonstrations(batch=1000), only_first_step=True
+        )
+    steps = {"ppo": 48, "online_filtered": 48, "chai": 8, "anchored": 128}.get(method, 32)
     config = small_experiment(
         f"archer-{variant}",
         game,
@@ -162,6 +176,8 @@ def get_config(variant: str = "subset-archer") -> Experiment:
         players=("random", "expert"),
     )
     config.tokenizer = BPETokenizer(game.vocabulary, all_bytes=False, merge_across_spaces=True)
+    if method == "released":
+        config.agent.top_k = 50
     if "rl" in config.phases:
         config.phases["rl"].checkpoint_every = 8  # an iteration may take half a minute
     if method == "filtered":
@@ -219,6 +235,23 @@ def _online_methods(task: ArcherTask) -> dict[str, Callable[[], AlgorithmConfig]
             **loop,
         ),
         "forgetful": lambda: archer(capacity=480),
+        "released": archer,  # with another sampling: `get_config`
+        "joint": lambda: hierarchical.archer(
+            _joint_critic(task),
+            reinforce,
+            **loop | {"critic_steps": task.critic_steps // 4, "weight_fn": divide_by_std},
+            advantage=SameStateGroups(8),
+        ),
+        "anchored": lambda: hierarchical.anchored_archer(
+            _joint_critic(task),
+            hierarchical.anchored_actor(
+                optimizer=AdamWConfig(5e-4, b2=ADAM_B2),
+                bin_length=task.max_length,
+                microbatch=16,
+            ),
+            critic_steps=14,  # about 8 reads a turn of 16 episodes of Twenty Questions
+            capacity=10_000,
+        ),
         "chai": lambda: hierarchical.chai(critic(), critic_steps=20, batch=64, capacity=10_000),
     }
 
@@ -253,7 +286,7 @@ def _offline_methods(task: ArcherTask) -> dict[str, Callable[[], AlgorithmConfig
 
 def _actor_settings(task: ArcherTask) -> dict[str, Any]:
     return {
-        "optimizer": AdamWConfig(1.5e-4, final_fraction=0.05),
+        "optimizer": AdamWConfig(1.5e-4, final_fraction=0.05, b2=ADAM_B2),
         "bin_length": task.max_length,
         "microbatch": 16,
     }
@@ -265,8 +298,21 @@ def _critic_settings(task: ArcherTask) -> dict[str, Any]:
         "microbatch": 32,
         "state_lengths": task.state_lengths,
         "utterance_lengths": task.utterance_lengths,
-        "optimizer": AdamWConfig(1e-3),
+        "optimizer": AdamWConfig(1e-3, b2=ADAM_B2),
     }
+
+
+def _joint_critic(task: ArcherTask) -> JointCriticTrainerConfig:
+    return hierarchical.joint_critic(
+        JointCriticConfig(head=_critic_heads(task).head),
+        loss=OnPolicyTDLoss(task.gamma),
+        batch=128,
+        optimizer=AdamWConfig(1e-3, b2=ADAM_B2),
+        row_length=max(256, task.max_length),
+        utterance_lengths=(*task.branch_lengths, task.budget),
+        branch_tokens=256,
+        microbatch=4,
+    )
 
 
 def _critic_heads(task: ArcherTask) -> UtteranceCriticConfig:

@@ -30,6 +30,7 @@ class AttentionInputs:
     attention_length: int = static_field(default=0)
     prefix_length: int = static_field(default=0)  # of whole rows: see `PolicyInputs`
     branch_length: int = static_field(default=0)
+    inner_branches: bool = static_field(default=False)
 
 
 def cache_mask(
@@ -234,6 +235,7 @@ class Attention(Module):
                 cap=self.cap,
                 prefix_length=inputs.prefix_length,
                 branch_length=inputs.branch_length,
+                inner_branches=inputs.inner_branches,
             )
 
         choices = [attention_of(inputs) for inputs in inputs_by_kind]

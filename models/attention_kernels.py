@@ -30,6 +30,7 @@ def attend_rows(
     cap: float = 0.0,
     prefix_length: int = 0,
     branch_length: int = 0,
+    inner_branches: bool = False,
 ) -> Query:
     """`softmax(capped(scale q k)) v` over the keys that each query may attend to, softmax in
     float32, output in the dtype of `value`.
@@ -46,6 +47,8 @@ def attend_rows(
     Args:
         prefix_length: columns of the prefix that the branches of a row share (see `PolicyInputs`).
         branch_length: columns of each branch; 0: rows are not branched.
+        inner_branches: branches may leave the prefix before its end. On a TPU with a window they
+            take the plain path, since splash attention measures windows in columns.
     """
     options = ScoreOptions(scale, window, cap)
     branched = (prefix_length, branch_length, prefix_length + branch_length)
@@ -55,7 +58,11 @@ def attend_rows(
     def on_a_shard(*arrays: Array) -> Array:
         if not branch_length:
             return attend(KernelInputs.of_rows(*arrays))
-        return _attend_branches(attend, prefix_length, branch_length, arrays)
+        counts_columns = inner_branches and options.window and platform() == "tpu"
+        attend_branch = functools.partial(plain_rows, options=options) if counts_columns else attend
+        return _attend_branches(
+            attend, attend_branch, prefix_length, branch_length, inner_branches, arrays
+        )
 
     heads = ("rows", None, "kv_heads", "heads", None)
     shared, ids = ("rows", None, "kv_heads", None), ("rows", None)
@@ -94,13 +101,16 @@ def _kernel_or_plain_path(
 
 
 def _attend_branches(
-    attend: Callable[[KernelInputs], Array],
+    attend_prefix: Callable[[KernelInputs], Array],
+    attend_branch: Callable[[KernelInputs], Array],
     prefix_length: int,
     branch_length: int,
+    inner_branches: bool,
     arrays: tuple[Array, ...],
 ) -> Array:
     """Attention of the prefix over itself, and of each branch, as a separate row, over a copy of
-    the prefix's keys and its own.
+    the prefix's keys and its own. Where branches leave it early, the prefix's keys from a branch's
+    first position on are of no segment in its copy.
 
     `arrays` are the arguments of `KernelInputs.of_rows`.
     """
@@ -109,6 +119,9 @@ def _attend_branches(
     prefix = [x[:, :prefix_length] for x in arrays]
     branch = [x[:, prefix_length:].reshape(-1, branch_length, *x.shape[2:]) for x in arrays]
     copies = [jnp.repeat(x, count, axis=0) for x in prefix]
+    if inner_branches:
+        is_before = copies[3] < branch[3][:, :1]
+        copies[4] = jnp.where(is_before, copies[4], -1)
     _, key, value, positions, segment_ids = (
         jnp.concatenate(pair, axis=1) for pair in zip(copies, branch)
     )
@@ -121,10 +134,10 @@ def _attend_branches(
         key_positions=positions,
         key_segment_ids=segment_ids,
     )
-    y = attend(inputs).reshape(rows, -1, *arrays[0].shape[2:])
+    y = attend_branch(inputs).reshape(rows, -1, *arrays[0].shape[2:])
     if not prefix_length:
         return y
-    return jnp.concatenate([attend(KernelInputs.of_rows(*prefix)), y], axis=1)
+    return jnp.concatenate([attend_prefix(KernelInputs.of_rows(*prefix)), y], axis=1)
 
 
 def kernel_for(

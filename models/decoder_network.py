@@ -121,6 +121,7 @@ def attention_inputs(
         window=window,
         prefix_length=inputs.prefix_length,
         branch_length=inputs.branch_length,
+        inner_branches=inputs.inner_branches,
     )
 
 

@@ -51,7 +51,10 @@ ALGORITHMS = {
         "experience", "losses", "policy_gradient", "distributed", "inference", "learner", "rollout",
         "storage", "training",
     ),
-    "archer": ("advantages", "policy_gradient", "distributed", "learner", "rollout", "training"),
+    "archer": (
+        "advantages", "experience", "policy_gradient", "distributed", "learner", "rollout",
+        "training",
+    ),
     "offline": (
         "advantages", "losses", "policy_gradient", "distributed", "inference", "learner", "rollout",
         "training",

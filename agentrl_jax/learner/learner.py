@@ -66,7 +66,7 @@ class Learner:
             model: what to train.
             tx: the optimizer.
             loss: per token, from the forward function's arrays and a microbatch.
-            mesh: the devices of the learner.
+            mesh: of the learner.
             forward: None: the model is a `Policy`, and the loss gets its log-probs and entropies.
             score_forward: the forward function of `score`, where it differs.
         """
@@ -161,9 +161,8 @@ class Learner:
     def _apply_fn(
         self, state: TrainState, gradient: Params, loss: Float[Array, ""]
     ) -> tuple[TrainState, dict[str, Array]]:
-        """The state after an optimizer step, and the gradient's norm.
-
-        Where the norm or the loss is not finite, weights and optimizer state stay as they are.
+        """The state after an optimizer step, and the gradient's norm; where the norm or the loss is
+        not finite, weights and optimizer state stay as they are.
         """
         trained = self._select_trainable(state.params)
         new, opt_state, norm, finite = finite_optimizer_step(
@@ -185,26 +184,31 @@ class Learner:
         return make_data_shard(self._mesh)
 
     def update(
-        self, state: TrainState, microbatches: Sequence[Any]
+        self,
+        state: TrainState,
+        microbatches: Sequence[Any],
+        proceed: Callable[[dict[str, Array]], bool] | None = None,
     ) -> tuple[TrainState, dict[str, Array]]:
         """One optimizer step on sum(weight x loss) over all microbatches.
 
-        Auxiliary losses of the forward pass (`PolicyOutput.aux`) are added as their mean over the
-        microbatches.
+        Auxiliary losses (`PolicyOutput.aux`) are added as their mean over the microbatches.
 
         Args:
             state: is donated.
-            microbatches: pytrees with a `batch` field. With several processes each process passes
-                its part of the rows, in equally many microbatches.
+            microbatches: pytrees with a `batch` field; each process passes its part of the rows, in
+                equally many microbatches.
+            proceed: whether to take the step, given the sums below; else they are the metrics.
 
         Returns:
             The new state and metrics on the device: `loss` (without auxiliary losses), `aux` where
-            there are any, `gradient_norm`, `learning_rate`, `nonfinite` (1 where the gradient or
-            the loss is not finite, so that the update was skipped), `tokens`, and sums over tokens
-            of the loss's metrics.
+            there are any, `tokens`, sums over tokens of the loss's metrics; `gradient_norm`,
+            `learning_rate`, `nonfinite` (1 where the gradient or the loss is not finite, so that
+            the update was skipped).
         """
         with jax.set_mesh(self._mesh):
             gradient, sums = self._accumulate_microbatches(state, microbatches)
+            if proceed is not None and not proceed(sums):
+                return state, sums
             state, metrics = self._apply(state, gradient, sums["loss"])
         return state, {**sums, **metrics}
 
@@ -230,10 +234,8 @@ class Learner:
         return gradient, sums
 
     def abstract_inputs(self, microbatch: Any) -> tuple[TrainState, Any]:
-        """A state and a microbatch as shapes with shardings; the mesh's devices need not exist.
-
-        Args:
-            microbatch: as `update` takes it, of arrays or `jax.ShapeDtypeStruct`s.
+        """A state and a microbatch (of arrays or `jax.ShapeDtypeStruct`s) as shapes with shardings;
+        the mesh's devices need not exist.
         """
 
         def with_shardings(tree: Any, shardings: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.rollout.episode_counts import conserved_episodes
@@ -223,15 +224,18 @@ def _success_rate(group: Group) -> float | None:
 @dataclass
 class MixedSource:
     """Rollouts together with demonstrations, for an algorithm with an imitation loss
-    (`auxiliary.Imitation`).
+    (`auxiliary.Imitation`) or a replay of them.
     """
 
     rollouts: Rollouts = field(default_factory=Rollouts)
     demonstrations: Demonstrations = field(default_factory=Demonstrations)
+    # later steps have rollouts alone: a replay that begins with demonstrations
+    only_first_step: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
     on_policy: bool = field(default=True, init=False)
 
     def open(self, run: RunContext) -> ExperienceIterator:
-        return MixedIterator(self.rollouts.open(run), self.demonstrations.open(run))
+        rollouts, demonstrations = self.rollouts.open(run), self.demonstrations.open(run)
+        return MixedIterator(rollouts, demonstrations, self.only_first_step)
 
 
 @dataclass(frozen=True)
@@ -240,6 +244,7 @@ class MixedIterator(ExperienceIterator):
 
     rollouts: ExperienceIterator
     demonstrations: ExperienceIterator
+    only_first_step: bool = False
 
     @property
     def labels(self) -> Sequence[str]:
@@ -250,6 +255,8 @@ class MixedIterator(ExperienceIterator):
         return self.rollouts.max_staleness
 
     def next(self, step: int) -> list[Group]:
+        if self.only_first_step and step:
+            return self.rollouts.next(step)
         return [*self.rollouts.next(step), *self.demonstrations.next(step)]
 
     def metrics(self) -> dict[str, float]:

@@ -25,6 +25,14 @@ def subtract_batch_mean(advantage: np.ndarray) -> np.ndarray:
     return advantage - advantage.mean() if len(advantage) else advantage
 
 
+def divide_by_std(advantage: np.ndarray) -> np.ndarray:
+    """A divided by its standard deviation over the batch: the size of a step does not depend on the
+    scale of the critic's values.
+    """
+    spread = float(advantage.std()) if len(advantage) else 0.0
+    return advantage / spread if spread > 1e-8 else advantage
+
+
 @dataclass
 class ExponentialWeight:
     """AWR: exp(`inverse_temperature` A), at most `max_weight`."""

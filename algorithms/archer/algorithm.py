@@ -4,7 +4,7 @@ tokens from their advantage.
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,28 +13,27 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from agentrl_jax.algorithms.archer.advantage_weights import identity
+from agentrl_jax.algorithms.archer.actor_groups import sample_utterances
+from agentrl_jax.algorithms.archer.actor_phase import ActorPhase
 from agentrl_jax.algorithms.archer.best_of_n_engine import BestOfNEngine, BestOfNSelector
-from agentrl_jax.algorithms.archer.critic_trainer import UtteranceCriticTrainerConfig
-from agentrl_jax.algorithms.archer.replay_buffer import (
-    ReplayBuffer,
-    Transition,
-    decode_ids,
-    transitions_of,
-)
-from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.algorithms.archer.config import ArcherSettings, check_archer_config
+from agentrl_jax.algorithms.archer.critic_phase import CriticPhase
+from agentrl_jax.algorithms.archer.own_turns import OwnTurns, own_turn_metrics
+from agentrl_jax.algorithms.archer.replay_buffer import Transition, decode_ids
+from agentrl_jax.algorithms.experience.stateful import Stateful
+from agentrl_jax.algorithms.policy_gradient.auxiliary import is_demonstration
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.errors import UserError
 from agentrl_jax.learner.train_state import TrainState
-from agentrl_jax.messages import assistant
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
-from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling, Source, Trajectory, Turn
+from agentrl_jax.trajectories import Group
 
-# Added to the step in the keys of utterances that are sampled for V's target, and for the actor.
+# Added to the step in the keys of utterances that are sampled for V's target, for the actor, and in
+# the states of the iteration's own turns.
 VALUE_TARGET_KEY_OFFSET, ACTOR_KEY_OFFSET = 2_000_000_000, 3_000_000_000
+OWN_TURNS_KEY_OFFSET = 4_000_000_000
 UNRANKED_AGENT = "unranked"  # with best-of-n: the name of the agent and engine that sample plainly
 
 
@@ -47,30 +46,8 @@ class ArcherAuxState:
 
 
 @dataclass
-class ArcherConfig:
-    """Each iteration stores the new turns, takes `critic_steps` steps of the critic, and after
-    `warmup` iterations `actor_steps` steps of the policy.
-
-    An actor step is one of `actor` on `batch` replayed states: the utterances that the policy
-    samples there now, each a turn whose `info["weight"]` is `weight_fn` of A(s, a) = min_k Q_k -
-    min_k V_k; or with `train_on_replay` the replayed ones. `imitation_batch` replayed utterances
-    are added as demonstrations, for an `Imitation` among the actor's auxiliaries.
-    """
-
-    critic: UtteranceCriticTrainerConfig
-    # its advantage is `static_weights`, or `advantage_minus_baseline` with a token critic
-    actor: PolicyGradientConfig
-    weight_fn: Callable[[np.ndarray], np.ndarray] = identity
-    train_on_replay: bool = False
-    imitation_batch: int = 0  # utterances an actor step, of all processes
-    capacity: int = 100_000  # transitions in the replay buffer of each process
-    critic_steps: int = 50
-    actor_steps: int = 3  # 0: the policy is not trained
-    batch: int = 256  # states an actor step, of all processes
-    warmup: int = 10  # first iterations, in which only the critic learns
-    # CHAI: samples per action of the policy, of which the one of the largest min_k Qbar_k is taken
-    best_of_n: int = 1
-    agent: str = "policy"  # the agent that is trained
+class ArcherConfig(ArcherSettings):
+    """ArCHer: its settings, and the algorithm that they make."""
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> "Archer":
         return Archer(self, policy, mesh, steps)
@@ -79,23 +56,14 @@ class ArcherConfig:
 class Archer(Algorithm):
     """The trainer of ArCHer: replay, critic steps, then actor steps."""
 
-    def __init__(self, config: ArcherConfig, policy: Policy, mesh: Mesh, steps: int) -> None:
-        self._config = c = copy.deepcopy(config)
-        if (
-            min(c.critic_steps, c.batch, c.best_of_n) < 1
-            or min(c.actor_steps, c.warmup, c.imitation_batch) < 0
-        ):
-            raise UserError(
-                "ArCHer needs critic_steps, batch and best_of_n >= 1, and actor_steps, warmup and "
-                "imitation_batch >= 0"
-            )
-        if c.imitation_batch and not c.actor.auxiliaries:
-            raise UserError(
-                "imitation_batch is learned by an auxiliary loss: give the actor an Imitation"
-            )
-        self.critic_trainer = c.critic.build(policy, mesh, steps * c.critic_steps)
+    def __init__(self, config: ArcherSettings, policy: Policy, mesh: Mesh, steps: int) -> None:
+        check_archer_config(config)
+        self._config = c = copy.deepcopy(config)  # stateful components belong to this algorithm
+        critic_steps = steps * c.critic_steps + c.pretrain_steps
+        self.critic_trainer = c.critic.build(policy, mesh, critic_steps)
         self._actor = c.actor.build(policy, mesh, max(1, (steps - c.warmup) * c.actor_steps))
-        self._replay = ReplayBuffer(c.capacity)
+        self._critic_phase = CriticPhase(c, self.critic_trainer)
+        self._actor_phase = ActorPhase(c, self._actor, self.critic_trainer)
         self._selector: BestOfNSelector | None = None
         self._steps, self._seed, self._process_group = 0, 0, ProcessGroup()
 
@@ -106,15 +74,29 @@ class Archer(Algorithm):
             self.critic_trainer.init(jax.random.fold_in(key, 1), params),
         )
 
+    @property
+    def _beta_state(self) -> Stateful | None:
+        """The rule of an anchored advantage's beta, where it has a state."""
+        beta = self._config.anchored and self._config.anchored.beta
+        return beta if isinstance(beta, Stateful) else None
+
     def host_state(self) -> Any:
-        buffers = self._process_group.all_gather("what is replayed", self._replay.state())
-        return {"steps": self._steps, "actor": self._actor.host_state(), "replay": buffers}
+        replay = self._critic_phase.replay.state()
+        return {
+            "steps": self._steps,
+            "actor": self._actor.host_state(),
+            "replay": self._process_group.all_gather("what is replayed", replay),
+            "beta": self._beta_state.state() if self._beta_state else None,
+        }
 
     def load_host_state(self, state: Any) -> None:
         """An additional process takes the replay buffer of the last process of the checkpoint."""
         self._steps = state["steps"]
         self._actor.load_host_state(state["actor"])
-        self._replay.load(state["replay"][min(jax.process_index(), len(state["replay"]) - 1)])
+        buffers = state["replay"]
+        self._critic_phase.replay.load(buffers[min(jax.process_index(), len(buffers) - 1)])
+        if self._beta_state:
+            self._beta_state.load(state["beta"])
 
     def begin_phase(self, state: TrainState, runtime: Runtime) -> None:
         """With best-of-n, wrap the agent's engine; the plain engine stays as `UNRANKED_AGENT`, for
@@ -125,7 +107,7 @@ class Archer(Algorithm):
             return
         # An earlier phase may have wrapped it.
         engine = runtime.engines.get(UNRANKED_AGENT, runtime.engines[agent.engine])
-        max_calls = self.critic_trainer.rows_per_microbatch
+        max_calls = self.critic_trainer.max_pairs
         target = state.extra.critic.params["target"]
         self._selector = BestOfNSelector(self.critic_trainer, target, agent)
         unranked = dataclasses.replace(agent, engine=UNRANKED_AGENT)
@@ -140,125 +122,70 @@ class Archer(Algorithm):
         c, process_group, step = self._config, runtime.process_group, self._steps
         self._steps, self._process_group = step + 1, process_group
         rng = np.random.default_rng([self._seed, step, process_group.index])
-        agent = runtime.agents[c.agent]
-        for group in experience:
-            for trajectory in group.trajectories:
-                self._replay.add(transitions_of(trajectory, agent, c.critic.loss.gamma))
-        sizes = process_group.all_gather("turns to replay", len(self._replay))
-        metrics: dict[str, Any] = {
-            "replay/turns": float(sum(sizes)),
-            "skipped": float(min(sizes) == 0),
-            "device": [],
-        }
-        if min(sizes) == 0:
-            return state, metrics
-        critic, metrics["critic"] = self._update_critic(state.extra.critic, runtime, rng)
+        agent = UNRANKED_AGENT if self._selector is not None else c.agent
+        critic, phase, metrics = state.extra.critic, self._critic_phase, dict[str, Any](device=[])
         actor = dataclasses.replace(state, extra=state.extra.actor_aux)
-        for i in range(c.actor_steps if step >= c.warmup else 0):
-            key = (self._seed, ACTOR_KEY_OFFSET + step, i)
-            actor, actor_metrics = self._update_actor(actor, critic, runtime, rng, key)
-            # the next utterances are sampled from the updated policy; the version stays, so that
-            # followers of published weights see the iteration's last ones only
-            if not c.train_on_replay:
-                version = runtime.published_versions.get(agent.engine, 0)
-                runtime.engines[agent.engine].publish(actor.params, version)
-            metrics["device"] += _with_baseline_metrics(actor_metrics)
-            metrics |= {k: x for k, x in actor_metrics.items() if k.startswith("advantage/")}
+        value_key = (self._seed, VALUE_TARGET_KEY_OFFSET + step)
+
+        phase.replay.begin_iteration()
+        phase.store([group for group in experience if is_demonstration(group)], runtime)
+        if c.pretrain_steps and step == 0:
+            critic, metrics["pretraining"] = phase.pretrain(critic, runtime, agent, value_key, rng)
+        rollouts = [group for group in experience if not is_demonstration(group)]
+        episodes = phase.store(rollouts, runtime)
+        counts = [len(phase.replay), sum(map(len, episodes))]
+        sizes, new = zip(*process_group.all_gather("turns to replay", counts))
+        metrics |= {"replay/turns": float(sum(sizes)), "skipped": float(min(sizes) == 0)}
+        if min(sizes) == 0:
+            return _with_aux(actor, critic), metrics
+
+        own, has_own = self._own_turns(rollouts, episodes, runtime, agent), sum(new) > 0
+        if has_own:
+            metrics |= own_turn_metrics(own, critic, self.critic_trainer, process_group)
+        value_key = (self._seed, VALUE_TARGET_KEY_OFFSET + step + 1)
+        critic, metrics["critic"], reads = phase.train(critic, runtime, agent, value_key, rng)
+        if has_own:
+            all_reads = process_group.all_gather("turns that the critic read", reads)
+            metrics["replay/reads_per_turn"] = sum(all_reads) / sum(new)
+        if c.actor_steps and step >= c.warmup:
+            if c.anchored is not None:
+                correlation = metrics.get("critic/correlation", 0.0)
+                actor, actor_metrics = self._actor_phase.train_on_own_turns(
+                    actor, critic, own, correlation, step, runtime
+                )
+            else:
+                key = (self._seed, ACTOR_KEY_OFFSET + step)
+                actor, actor_metrics = self._actor_phase.train_on_replay(
+                    actor, critic, phase.replay, rollouts, runtime, agent, key, rng
+                )
+            metrics |= actor_metrics
+            if has_own:
+                kl = self._actor_phase.kl_from_start(actor, rollouts, runtime)
+                metrics["kl_from_start"] = kl
         if self._selector is not None:
             self._selector.set_target_params(critic.params["target"])
         return _with_aux(actor, critic), metrics
 
-    def _update_critic(
-        self, critic: TrainState, runtime: Runtime, rng: np.random.Generator
-    ) -> tuple[TrainState, list[dict[str, Array]]]:
-        """All critic steps of an iteration; the utterances of V's targets are sampled in one batch
-        before the first.
-        """
-        c, process_group, metrics = self._config, runtime.process_group, []
-        count = len(process_group.local_items(range(c.critic.batch)))
-        transitions = self._replay.draw(c.critic_steps * count, rng)
-        value_utterances = [t.utterance for t in transitions]
-        if c.critic.loss.needs_policy_utterances:
-            key = (self._seed, VALUE_TARGET_KEY_OFFSET + self._steps)
-            calls = self._sample_utterances(transitions, runtime, key)
-            value_utterances = [decode_ids(x.action, runtime.agents[c.agent]) for x in calls]
-        for i in range(c.critic_steps):
-            part = slice(i * count, (i + 1) * count)
-            critic, step_metrics = self.critic_trainer.update(
-                critic, transitions[part], value_utterances[part], process_group
-            )
-            metrics.append(step_metrics)
-        return critic, metrics
-
-    def _update_actor(
+    def _own_turns(
         self,
-        actor: TrainState,
-        critic: TrainState,
+        rollouts: Sequence[Group],
+        episodes: Sequence[Sequence[Transition]],
         runtime: Runtime,
-        rng: np.random.Generator,
-        key: RandomKey,
-    ) -> tuple[TrainState, dict[str, Any]]:
-        """One step of the policy on the advantages of utterances."""
-        c, process_group = self._config, runtime.process_group
-        agent = runtime.agents[c.agent]
-        transitions = self._replay.draw(len(process_group.local_items(range(c.batch))), rng)
-        if c.train_on_replay:
-            calls = [replayed_call(t, "sampled") for t in transitions]
-        else:
-            calls = self._sample_utterances(transitions, runtime, key)
-        states = [t.state for t in transitions]
-        utterances = [decode_ids(call.action, agent) for call in calls]
-        advantage = self.critic_trainer.advantage(critic, states, utterances, process_group)
-        gathered = process_group.all_gather("advantages of a batch", advantage.tolist())
-        weights = c.weight_fn(np.array(process_group.interleave(gathered)))
-        local_weights = process_group.local_items(weights.tolist())
-        groups = [
-            single_turn_group(call, w) for call, w in zip(calls, local_weights) if len(call.action)
-        ]
-        imitated = self._replay.draw(len(process_group.local_items(range(c.imitation_batch))), rng)
-        groups += [single_turn_group(replayed_call(t, "demonstration")) for t in imitated]
-        return self._actor.step(actor, groups, runtime)
-
-    def _sample_utterances(
-        self, transitions: Sequence[Transition], runtime: Runtime, key: RandomKey
-    ) -> list[Call]:
-        """Utterances that the current policy samples in these states."""
-        agent = UNRANKED_AGENT if self._selector is not None else self._config.agent
-        prompts, key = [t.state.ids for t in transitions], (*key, runtime.process_group.index)
-        return [call for (call,) in runtime.run(runtime.sample(agent, prompts, 1, key))]
+        agent: str,
+    ) -> OwnTurns:
+        """The turns that the iteration played, with the utterances that an anchored advantage
+        compares theirs with.
+        """
+        count = self._config.anchored.group_size if self._config.anchored else 0
+        own = OwnTurns(rollouts, episodes, [[] for episode in episodes for _ in episode])
+        if not count:
+            return own
+        player = runtime.agents[self._config.agent]
+        key = (self._seed, OWN_TURNS_KEY_OFFSET + self._steps)
+        calls = sample_utterances(own.transitions, runtime, agent, count, key)
+        alternatives = [[decode_ids(call.action, player) for call in group] for group in calls]
+        return dataclasses.replace(own, alternatives=alternatives)
 
 
 def _with_aux(actor: TrainState, critic: TrainState) -> TrainState:
     return dataclasses.replace(actor, extra=ArcherAuxState(actor_aux=actor.extra, critic=critic))
-
-
-def _with_baseline_metrics(actor_metrics: dict[str, Any]) -> list[dict[str, Array]]:
-    """The device metrics of each actor update, with those of its token critic as `baseline/...`."""
-    updates = actor_metrics["device"]
-    baseline = [
-        {f"baseline/{name}": update[name] for name in ("value", "value_loss")}
-        for update in actor_metrics.get("critic", [])
-    ]
-    return [update | extra for update, extra in zip(updates, baseline or [{}] * len(updates))]
-
-
-def replayed_call(transition: Transition, source: Source) -> Call:
-    """A replayed utterance as a call; the weights that sampled it and its log-probs are unknown."""
-    n = len(transition.utterance.ids)
-    version = np.full(n, -1, np.int32)
-    sampling = Sampling(temperature=transition.temperature)
-    return Call(
-        transition.state.ids,
-        transition.utterance.ids,
-        np.zeros(n, np.float32),
-        version,
-        sampling,
-        "stop",
-        source,
-    )
-
-
-def single_turn_group(call: Call, weight: float | None = None) -> Group:
-    """An utterance as a trajectory of one turn, with its weight in the actor's loss."""
-    turn = Turn((call,), assistant(""), (), 0.0, info={} if weight is None else {"weight": weight})
-    return Group("", (Trajectory((), (turn,)),))

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentrl_jax.algorithms.archer.critic_trainer import UtteranceCriticTrainer
 from agentrl_jax.algorithms.archer.replay_buffer import decode_ids
+from agentrl_jax.algorithms.archer.twin_trainer import TwinCriticTrainer
 from agentrl_jax.engine import Engine, PromptImage
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.data_shards import to_local_devices
@@ -134,9 +134,7 @@ class BestOfNSelector:
     process's first device.
     """
 
-    def __init__(
-        self, critic_trainer: UtteranceCriticTrainer, target: Params, agent: Agent
-    ) -> None:
+    def __init__(self, critic_trainer: TwinCriticTrainer, target: Params, agent: Agent) -> None:
         self._critic_trainer, self._agent = critic_trainer, agent
         self.set_target_params(target)
         critic_trainer.warm_up_target_q(self._target)

@@ -1,68 +1,14 @@
-"""Values of states and of whole utterances: twin Q and V with target networks, and their losses
-(ArCHer, arXiv 2402.19446).
-"""
+"""Losses of utterance critics: twin Q and V with target networks (ArCHer, arXiv 2402.19446)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
-from agentrl_jax.algorithms.archer.text_batches import TextBatch
 from agentrl_jax.learner.packing import Batch
-from agentrl_jax.learner.target_network import soft_update
-from agentrl_jax.policy import Params
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
-
-
-@runtime_checkable
-class UtteranceCritic(Protocol):
-    """An ensemble of k critics of whole utterances on an encoder; parameters `encoder` and others.
-
-    Implemented by `models.utterance_critic.EncoderUtteranceCritic`; the critic of single tokens is
-    `agentrl_jax.policy.TokenCritic`.
-    """
-
-    def init(self, key: Key[Array, ""]) -> Params:
-        """Fresh parameters."""
-        ...
-
-    def axes(self) -> Any:
-        """As `Policy.axes`."""
-        ...
-
-    def encode(self, params: Params, tokens: Any, mask: Any) -> Float[Array, "B D"]:
-        """One vector a text, from ids [B, T] and a mask that is true where a token is real."""
-        ...
-
-    def q(
-        self, params: Params, state: Float[Array, "B D"], action: Float[Array, "B D"]
-    ) -> Float[Array, "k B"]:
-        """Q_k(s, a) of encoded texts."""
-        ...
-
-    def v(self, params: Params, state: Float[Array, "B D"]) -> Float[Array, "k B"]:
-        """V_k(s) of encoded texts."""
-        ...
-
-
-@pytree_dataclass
-class StateUtteranceBatch(Batch):
-    """A state and an utterance per row; as a `Batch` it has one column, with a token where the row
-    is not padding.
-    """
-
-    states: TextBatch
-    utterances: TextBatch
-
-
-@pytree_dataclass
-class TransitionBatch(StateUtteranceBatch):
-    """A `StateUtteranceBatch` with the next states and the utterances of V's target."""
-
-    next_states: TextBatch
-    value_utterances: TextBatch  # a' of Qbar_k(s, a')
 
 
 @pytree_dataclass
@@ -72,14 +18,15 @@ class TransitionOutcome:
     reward: Float[AnyArray, "*B"]
     has_next_value: Bool[AnyArray, "*B"]  # false: the target does not bootstrap (1 - done)
     return_to_go: Float[AnyArray, "*B"]  # discounted rewards of this turn and all after it
+    continues: Bool[AnyArray, "*B"]  # the next column is the episode's next turn
 
 
 @pytree_dataclass
 class UtteranceCriticBatch:
     """The inputs of the loss."""
 
-    batch: TransitionBatch
-    outcome: TransitionOutcome  # [B, 1]
+    batch: Batch  # what the critic reads, with a column for each turn of a row
+    outcome: TransitionOutcome  # [B, T]
 
 
 @pytree_dataclass
@@ -125,6 +72,8 @@ class UtteranceCriticLoss(Protocol):
     gamma: float  # per turn
     # V's target is Qbar of new utterances of the policy; else of those of the data
     needs_policy_utterances: bool
+    # the columns of a row must be an episode's turns in order (`TransitionOutcome.continues`)
+    needs_episodes: bool
 
     def __call__(
         self, output: UtteranceCriticOutput, outcome: TransitionOutcome
@@ -139,12 +88,55 @@ class OnPolicyTDLoss:
 
     gamma: float = 0.95
     needs_policy_utterances: bool = field(default=True, init=False)
+    needs_episodes: bool = field(default=False, init=False)
 
     def __call__(
         self, output: UtteranceCriticOutput, outcome: TransitionOutcome
     ) -> tuple[Float[Array, "k *B"], Float[Array, "k *B"]]:
         q_loss = squared_error(output.q, td_target(output, outcome, self.gamma))
         return q_loss, squared_error(output.v, output.target_q)
+
+
+def lambda_return(
+    output: UtteranceCriticOutput, outcome: TransitionOutcome, gamma: float, lam: float
+) -> Float[Array, "k *B"]:
+    """y_t = r_t + gamma ((1 - lambda) Vbar_k(s_{t+1}) + lambda y_{t+1}), from the last column to
+    the first; where the next column is not the next turn, `td_target`.
+    """
+    one_step = td_target(output, outcome, gamma)
+    continues = jnp.broadcast_to(outcome.continues, one_step.shape)
+    difference = gamma * lam * jnp.where(continues, output.next_v, 0.0)
+    weight = jnp.where(continues, jnp.float32(gamma * lam), 0.0)
+
+    def add(after: Array, columns: tuple[Array, Array]) -> tuple[Array, Array]:
+        y = columns[0] + columns[1] * after
+        return y, y
+
+    columns = tuple(jnp.moveaxis(x, -1, 0) for x in (one_step - difference, weight))
+    last = jnp.zeros(one_step.shape[:-1], one_step.dtype)
+    return jnp.moveaxis(jax.lax.scan(add, last, columns, reverse=True)[1], 0, -1)
+
+
+@dataclass
+class LambdaReturnLoss:
+    """`OnPolicyTDLoss` with lambda-returns as Q's target: y_t = r_t + gamma ((1 - lambda)
+    Vbar_k(s_{t+1}) + lambda y_{t+1}).
+
+    lambda 0 is `OnPolicyTDLoss`, lambda 1 the return of the data's utterances. For critics that
+    read whole episodes (`JointCriticTrainerConfig`); an episode that fills several rows is cut
+    between them.
+    """
+
+    gamma: float = 0.95
+    lam: float = 0.8
+    needs_policy_utterances: bool = field(default=True, init=False)
+    needs_episodes: bool = field(default=True, init=False)
+
+    def __call__(
+        self, output: UtteranceCriticOutput, outcome: TransitionOutcome
+    ) -> tuple[Float[Array, "k *B"], Float[Array, "k *B"]]:
+        target = lambda_return(output, outcome, self.gamma, self.lam)
+        return squared_error(output.q, target), squared_error(output.v, output.target_q)
 
 
 @dataclass
@@ -156,6 +148,7 @@ class IQLLoss:
     gamma: float = 0.95
     tau: float = 0.9
     needs_policy_utterances: bool = field(default=False, init=False)
+    needs_episodes: bool = field(default=False, init=False)
 
     def __call__(
         self, output: UtteranceCriticOutput, outcome: TransitionOutcome
@@ -172,6 +165,7 @@ class MonteCarloLoss:
 
     gamma: float = 0.95
     needs_policy_utterances: bool = field(default=False, init=False)
+    needs_episodes: bool = field(default=False, init=False)
 
     def __call__(
         self, output: UtteranceCriticOutput, outcome: TransitionOutcome
@@ -182,7 +176,7 @@ class MonteCarloLoss:
 
 def utterance_critic_loss(
     critic_loss: UtteranceCriticLoss, *values_and_batch: Any
-) -> tuple[Float[Array, "B 1"], dict[str, Array]]:
+) -> tuple[Float[Array, "B T"], dict[str, Array]]:
     """sum_k L(Q_k) + sum_k L(V_k) of each transition.
 
     Args:
@@ -196,72 +190,3 @@ def utterance_critic_loss(
     losses = critic_loss(output, jax.tree.map(jnp.asarray, batch.outcome))
     q_loss, v_loss = (jnp.sum(loss, axis=0) for loss in losses)
     return q_loss + v_loss, {"q_loss": q_loss, "v_loss": v_loss, "q": q[0], "v": v[0]}
-
-
-@dataclass(frozen=True, eq=False)
-class TwinCritic:
-    """A critic and its target network, parameters `critic` and `target`, as a `Learner`'s model."""
-
-    critic: UtteranceCritic
-
-    def init(self, key: Key[Array, ""]) -> Params:
-        return self.with_target(self.critic.init(key))
-
-    def with_target(self, params: Params) -> Params:
-        """Parameters whose target network equals the critic."""
-        return {"critic": params, "target": params}
-
-    def update_target(self, params: Params, rate: float) -> Params:
-        """`target += rate (critic - target)`."""
-        return {**params, "target": soft_update(params["target"], params["critic"], rate)}
-
-    def axes(self) -> Any:
-        return self.with_target(self.critic.axes())
-
-    def trainable(self) -> Any:
-        shapes = jax.eval_shape(self.critic.init, jax.random.key(0))
-        return {
-            "critic": jax.tree.map(lambda _: True, shapes),
-            "target": jax.tree.map(lambda _: False, shapes),
-        }
-
-    def forward(
-        self, params: Params, batch: TransitionBatch, key: Array | None
-    ) -> tuple[tuple[Array, ...], None]:
-        """The fields of an `UtteranceCriticOutput`, copy by copy, each [B, 1]."""
-        online, target, critic = params["critic"], params["target"], self.critic
-        state, action = (
-            critic.encode(online, x.tokens, x.mask) for x in (batch.states, batch.utterances)
-        )
-        target_state, target_next_state, target_action = (
-            critic.encode(target, x.tokens, x.mask)
-            for x in (batch.states, batch.next_states, batch.value_utterances)
-        )
-        outputs = (
-            critic.q(online, state, action),
-            critic.v(online, state),
-            critic.v(target, target_next_state),
-            critic.q(target, target_state, target_action),
-        )
-        return tuple(x[:, None] for values in outputs for x in values), None
-
-    def advantage(
-        self, params: Params, batch: StateUtteranceBatch, key: Array | None
-    ) -> tuple[tuple[Array, ...], None]:
-        """min_k Q_k(s, a) - min_k V_k(s), [B, 1], of the critic, not its target network."""
-        online = params["critic"]
-        state = self.critic.encode(online, batch.states.tokens, batch.states.mask)
-        q = self.min_q(online, state, batch.utterances)
-        return (q - jnp.min(self.critic.v(online, state), axis=0)[:, None],), None
-
-    def min_target_q(self, target: Params, pairs: StateUtteranceBatch) -> Float[Array, "B 1"]:
-        """min_k Qbar_k(s, a) of the target network, by which CHAI selects (arXiv 2204.08426)."""
-        state = self.critic.encode(target, pairs.states.tokens, pairs.states.mask)
-        return self.min_q(target, state, pairs.utterances)
-
-    def min_q(
-        self, params: Params, state: Float[Array, "B D"], utterances: TextBatch
-    ) -> Float[Array, "B 1"]:
-        """min_k Q_k of utterances in encoded states."""
-        action = self.critic.encode(params, utterances.tokens, utterances.mask)
-        return jnp.min(self.critic.q(params, state, action), axis=0)[:, None]

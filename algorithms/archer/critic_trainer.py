@@ -1,11 +1,8 @@
-"""Training and evaluating utterance critics: batches of few shapes from replayed turns, an
-optimizer step, the target network's update.
+"""`UtteranceCriticTrainer`: trains critics that encode state and utterance separately, on batches
+of few shapes from replayed turns.
 """
 
-import dataclasses
-import functools
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -15,30 +12,34 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from agentrl_jax.algorithms.archer.critic_losses import (
-    OnPolicyTDLoss,
-    StateUtteranceBatch,
-    TransitionBatch,
-    TransitionOutcome,
-    TwinCritic,
-    UtteranceCritic,
-    UtteranceCriticBatch,
-    UtteranceCriticLoss,
-    utterance_critic_loss,
+from agentrl_jax.algorithms.archer.critic_losses import TransitionOutcome, UtteranceCriticBatch
+from agentrl_jax.algorithms.archer.replay_buffer import (
+    RecentShare,
+    ReplayBuffer,
+    TokenizedText,
+    Transition,
 )
-from agentrl_jax.algorithms.archer.replay_buffer import TokenizedText, Transition
 from agentrl_jax.algorithms.archer.text_batches import (
     TextBatch,
     bucket_length,
+    column_batch,
     make_text_tokenizer,
     pad_texts,
     scatter_column,
-    single_column_batch,
+)
+from agentrl_jax.algorithms.archer.twin_critic import (
+    StateUtteranceBatch,
+    TransitionBatch,
+    TwinEncoderCritic,
+    UtteranceCritic,
+)
+from agentrl_jax.algorithms.archer.twin_trainer import (
+    TwinCriticTrainer,
+    TwinCriticTrainerConfig,
+    UtteranceValues,
 )
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.learner import Learner
-from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import split_bins
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Encoder, Params, Policy
@@ -69,21 +70,11 @@ class UtteranceCriticBuilder(Protocol):
 
 
 @dataclass
-class UtteranceCriticTrainerConfig:
-    """The mean over a batch of sum_k L(Q_k) + sum_k L(V_k), L of `loss`; after each step target +=
-    `polyak` (critic - target).
-    """
+class UtteranceCriticTrainerConfig(TwinCriticTrainerConfig):
+    """Training a critic that encodes state and utterance separately."""
 
-    critic: UtteranceCriticBuilder
-    encoder: EncoderBuilder
-    loss: UtteranceCriticLoss = field(default_factory=OnPolicyTDLoss)
-    polyak: float = 0.1
-    # a time limit counts as done, as published; False: the target bootstraps from the next state
-    truncation_is_terminal: bool = True
-    batch: int = 256  # transitions a step, of all processes
-    # factor on the loss; m reproduces the released code's sum over m microbatches of their means
-    loss_scale: float = 1.0
-    optimizer: OptimizerConfig = field(default_factory=lambda: AdamWConfig(2e-5))
+    critic: UtteranceCriticBuilder = field(kw_only=True)
+    encoder: EncoderBuilder = field(kw_only=True)
     # lengths that states are padded to; longer ones are cut on the left
     state_lengths: Sequence[int] = (512,)
     utterance_lengths: Sequence[int] = (64,)
@@ -93,69 +84,78 @@ class UtteranceCriticTrainerConfig:
         return UtteranceCriticTrainer(self, policy, mesh, steps)
 
 
-class UtteranceCriticTrainer:
-    """The critic, its target network and their optimizer, over the mesh of the policy."""
+class UtteranceCriticTrainer(TwinCriticTrainer):
+    """Trains and evaluates an `UtteranceCritic`; a row holds a turn."""
 
     def __init__(
         self, config: UtteranceCriticTrainerConfig, policy: Policy, mesh: Mesh, steps: int
     ) -> None:
         self._config, self._mesh = config, mesh
         c = config
-        if not 0 < c.polyak <= 1 or not 0 <= c.loss.gamma <= 1 or c.loss_scale <= 0:
-            raise UserError(f"values need polyak in (0, 1], gamma in [0, 1] and scale > 0: {c}")
         if (
             not (c.state_lengths and c.utterance_lengths)
             or min(c.batch, c.microbatch, *c.state_lengths, *c.utterance_lengths) < 1
         ):
             raise UserError(f"values need batch, microbatch and all lengths of at least 1: {c}")
+        if c.loss.needs_episodes:
+            raise UserError(
+                f"{type(c.loss).__name__} needs a critic that reads whole episodes: "
+                "JointCriticTrainerConfig in place of UtteranceCriticTrainerConfig"
+            )
         self._encoder = c.encoder.build(policy)
         self._critic = c.critic.build(self._encoder)
-        self.twin_critic = TwinCritic(self._critic)
-        loss, tx = functools.partial(utterance_critic_loss, c.loss), c.optimizer.build(steps)
-        self._learner = Learner(self.twin_critic, tx, loss, mesh, self.twin_critic.forward)
-        self._advantage_learner = Learner(
-            self.twin_critic, tx, loss, mesh, self.twin_critic.advantage
-        )
-        self._target_q_program = jax.jit(self.twin_critic.min_target_q)
-        self._target_update_program = jax.jit(
-            functools.partial(self.twin_critic.update_target, rate=c.polyak), donate_argnums=0
-        )
+        super().__init__(c, TwinEncoderCritic(self._critic), mesh, steps, c.microbatch)
         self._tokenize = make_text_tokenizer(c.encoder.build_tokenizer())
-        self.rows_per_microbatch = self._learner.data_shard.num_local_rows(c.microbatch)
 
-    def init(self, key: Array, params: Params) -> TrainState:
-        """A critic equal to its target network; `params` are the policy's. Compiles the programs of
-        all text lengths.
-        """
+    @property
+    def max_pairs(self) -> int:
+        return self._rows_per_microbatch
+
+    def draw(
+        self,
+        replay: ReplayBuffer,
+        steps: int,
+        count: int,
+        recent: RecentShare | None,
+        rng: np.random.Generator,
+    ) -> list[list[Transition]]:
+        """Single turns, uniformly with replacement."""
+        return [replay.draw(count, rng, recent) for _ in range(steps)]
+
+    def _initial_critic(self, key: Array, params: Params) -> Params:
         heads_key, encoder_key = jax.random.split(key)
         encoder = self._config.encoder.initial_params(
             self._encoder, params, encoder_key, self._mesh
         )
-        critic = {**self._critic.init(heads_key), "encoder": encoder}
-        state = self._learner.init(key, self.twin_critic.with_target(critic))
-        for pairs in self._empty_microbatches():
+        return {**self._critic.init(heads_key), "encoder": encoder}
+
+    def _padding_microbatches(
+        self,
+    ) -> Iterator[tuple[UtteranceCriticBatch, StateUtteranceBatch]]:
+        c, indices, rows = self._config, np.arange(0), self._rows_per_microbatch
+        weight = scatter_column([], indices, rows)
+        for lengths in itertools.product(c.state_lengths, c.utterance_lengths):
+            states, utterances = (pad_texts([], length, rows, indices) for length in lengths)
+            pairs = StateUtteranceBatch(
+                **vars(column_batch(weight)), states=states, utterances=utterances
+            )
             transitions = TransitionBatch(
-                **vars(pairs), next_states=pairs.states, value_utterances=pairs.utterances
+                **vars(pairs), next_states=states, value_utterances=utterances
             )
             outcome = TransitionOutcome(
-                reward=pairs.weight, has_next_value=pairs.action_mask, return_to_go=pairs.weight
+                reward=weight,
+                has_next_value=pairs.action_mask,
+                return_to_go=weight,
+                continues=pairs.action_mask,
             )
-            self._learner.warm_up(state, UtteranceCriticBatch(batch=transitions, outcome=outcome))
-            self._advantage_learner.score(state.params, pairs)
-        return state
+            yield UtteranceCriticBatch(batch=transitions, outcome=outcome), pairs
 
-    def update(
+    def _training_microbatches(
         self,
-        state: TrainState,
         transitions: Sequence[Transition],
         value_utterances: Sequence[TokenizedText],
         process_group: ProcessGroup,
-    ) -> tuple[TrainState, dict[str, Array]]:
-        """One optimizer step on this process's transitions, then the target network's update.
-
-        Args:
-            value_utterances: of each transition, the a' of V's target Qbar_k(s, a').
-        """
+    ) -> list[UtteranceCriticBatch]:
         c = self._config
         indices, rows = self._assign_rows(len(transitions), process_group)
         states, next_states, utterances, padded_value_utterances = self._batch_texts(
@@ -166,63 +166,48 @@ class UtteranceCriticTrainer:
             ([t.utterance for t in transitions], value_utterances),
         )
         weight = scatter_column(np.full(len(transitions), c.loss_scale / c.batch), indices, rows)
-        not_done = [
-            not (t.terminated or (t.truncated and c.truncation_is_terminal)) for t in transitions
-        ]
         batch = TransitionBatch(
-            **vars(single_column_batch(weight)),
+            **vars(column_batch(weight)),
             states=states,
             utterances=utterances,
             next_states=next_states,
             value_utterances=padded_value_utterances,
         )
+        bootstraps = [c.has_next_value(t) for t in transitions]
         outcome = TransitionOutcome(
             reward=scatter_column([t.reward for t in transitions], indices, rows),
-            has_next_value=scatter_column(not_done, indices, rows) > 0,
+            has_next_value=scatter_column(bootstraps, indices, rows) > 0,
             return_to_go=scatter_column([t.return_to_go for t in transitions], indices, rows),
+            continues=np.zeros((rows, 1), bool),
         )
-        microbatches = split_bins(
-            UtteranceCriticBatch(batch=batch, outcome=outcome), self.rows_per_microbatch
+        return split_bins(
+            UtteranceCriticBatch(batch=batch, outcome=outcome), self._rows_per_microbatch
         )
-        state, metrics = self._learner.update(state, microbatches)
-        return dataclasses.replace(state, params=self._target_update_program(state.params)), metrics
 
-    def advantage(
+    def values(
         self,
         state: TrainState,
         states: Sequence[TokenizedText],
-        utterances: Sequence[TokenizedText],
+        utterances: Sequence[Sequence[TokenizedText]],
         process_group: ProcessGroup,
-    ) -> np.ndarray:
-        """min_k Q_k(s, a) - min_k V_k(s) of this process's pairs, float32 [n]."""
-        indices, rows = self._assign_rows(len(states), process_group)
+    ) -> UtteranceValues:
+        repeated = [s for s, texts in zip(states, utterances, strict=True) for _ in texts]
+        flat = [text for texts in utterances for text in texts]
+        shape = (len(states), len(flat) // max(len(states), 1))
+        indices, rows = self._assign_rows(len(flat), process_group)
         if not rows:
-            return np.zeros(0, np.float32)
-        weight = scatter_column(np.ones(len(states)), indices, rows)
-        first, second = self._batch_texts(process_group, rows, indices, (states,), (utterances,))
-        pairs = StateUtteranceBatch(
-            **vars(single_column_batch(weight)), states=first, utterances=second
-        )
-        # all are dispatched before the first is fetched
-        advantages = [
-            self._advantage_learner.score(state.params, part)[0]
-            for part in split_bins(pairs, self.rows_per_microbatch)
-        ]
-        data_shard = self._advantage_learner.data_shard
-        return np.concatenate([data_shard.local_rows(x) for x in advantages])[indices, 0]
-
-    def warm_up_target_q(self, target: Params) -> None:
-        """Compile `min_target_q` for all text lengths."""
-        for pairs in self._empty_microbatches():
-            self._target_q_program(target, pairs)
+            return UtteranceValues(np.zeros(shape, np.float32), np.zeros(0, np.float32))
+        weight = scatter_column(np.ones(len(flat)), indices, rows)
+        first, second = self._batch_texts(process_group, rows, indices, (repeated,), (flat,))
+        pairs = StateUtteranceBatch(**vars(column_batch(weight)), states=first, utterances=second)
+        q, v = self._score(state, split_bins(pairs, self._rows_per_microbatch))
+        first_of_state = np.arange(len(states)) * shape[1]
+        return UtteranceValues(q[indices, 0].reshape(shape), v[indices[first_of_state], 0])
 
     def min_target_q(
         self, target: Params, states: Sequence[TokenizedText], utterances: Sequence[TokenizedText]
     ) -> np.ndarray:
-        """min_k Qbar_k(s, a) of at most `rows_per_microbatch` pairs, computed on the devices of
-        `target`, a copy of the target network, float32 [n].
-        """
-        indices, rows, padded = np.arange(len(states)), self.rows_per_microbatch, []
+        indices, rows, padded = np.arange(len(states)), self._rows_per_microbatch, []
         for texts, lengths in (
             (states, self._config.state_lengths),
             (utterances, self._config.utterance_lengths),
@@ -232,29 +217,9 @@ class UtteranceCriticTrainer:
             padded.append(pad_texts(ids, length, rows, indices))
         weight = scatter_column(np.ones(len(indices)), indices, rows)
         pairs = StateUtteranceBatch(
-            **vars(single_column_batch(weight)), states=padded[0], utterances=padded[1]
+            **vars(column_batch(weight)), states=padded[0], utterances=padded[1]
         )
         return np.asarray(self._target_q_program(target, pairs))[indices, 0]
-
-    def _empty_microbatches(self) -> Iterator[StateUtteranceBatch]:
-        """A microbatch of padding alone, of each shape."""
-        c, indices, rows = self._config, np.arange(0), self.rows_per_microbatch
-        weight = scatter_column([], indices, rows)
-        for lengths in itertools.product(c.state_lengths, c.utterance_lengths):
-            states, utterances = (pad_texts([], length, rows, indices) for length in lengths)
-            yield StateUtteranceBatch(
-                **vars(single_column_batch(weight)), states=states, utterances=utterances
-            )
-
-    def _assign_rows(self, count: int, process_group: ProcessGroup) -> tuple[np.ndarray, int]:
-        """The rows of this process's texts among those of its replica group, and the number of rows
-        of every replica group: whole microbatches.
-        """
-        shard, counts = self._learner.data_shard, process_group.all_gather("exchanges", count)
-        before = sum(counts[p] for p in shard.replica_processes if p < shard.process_index)
-        most = max(sum(counts[p] for p in group) for group in shard.replica_groups)
-        num_microbatches = math.ceil(most / self.rows_per_microbatch)
-        return before + np.arange(count), num_microbatches * self.rows_per_microbatch
 
     def _batch_texts(
         self,

@@ -81,6 +81,31 @@ def transitions_of(trajectory: Trajectory, agent: Agent, gamma: float) -> list[T
     ]
 
 
+@dataclass(frozen=True)
+class RecentShare:
+    """Recent and older turns are drawn apart: `fraction` of a batch from the last `iterations`
+    iterations, so that the replay's older turns, and demonstrations, do not outvote the policy's.
+    """
+
+    fraction: float = 0.5
+    iterations: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fraction <= 1 or self.iterations < 1:
+            raise UserError(
+                "the recent share of a replay is a fraction in [0, 1] of the last 1 or more "
+                f"iterations, not {self}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedEpisode:
+    """The turns of an episode, and the iteration that added them."""
+
+    turns: Sequence[Transition]
+    iteration: int
+
+
 class ReplayBuffer:
     """The last `capacity` transitions, sampled with replacement. Consecutive ones share their
     texts, in memory and in a checkpoint.
@@ -89,20 +114,68 @@ class ReplayBuffer:
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise UserError(f"a replay keeps at least 1 transition, not {capacity}")
-        self._transitions: deque[Transition] = deque(maxlen=capacity)
+        self._capacity, self._turns, self._iteration = capacity, 0, 0
+        self._episodes: deque[ReplayedEpisode] = deque()
 
     def __len__(self) -> int:
-        return len(self._transitions)
+        return self._turns
+
+    def begin_iteration(self) -> None:
+        """What is added from now on belongs to a new iteration."""
+        self._iteration += 1
 
     def add(self, transitions: Sequence[Transition]) -> None:
-        """Append; the oldest are dropped beyond the capacity."""
-        self._transitions.extend(transitions)
+        """Append an episode; the oldest turns are dropped beyond the capacity."""
+        if not transitions:
+            return
+        self._episodes.append(ReplayedEpisode(list(transitions), self._iteration))
+        self._turns += len(transitions)
+        while (excess := self._turns - self._capacity) > 0:
+            oldest = self._episodes.popleft()
+            if excess < len(oldest.turns):
+                remaining = ReplayedEpisode(oldest.turns[excess:], oldest.iteration)
+                self._episodes.appendleft(remaining)
+            self._turns -= min(excess, len(oldest.turns))
 
-    def draw(self, count: int, rng: np.random.Generator) -> list[Transition]:
-        """Uniform samples with replacement."""
-        transitions = list(self._transitions)
-        indices = rng.integers(len(transitions), size=count).tolist()
-        return [transitions[i] for i in indices]
+    def draw(
+        self, count: int, rng: np.random.Generator, recent: RecentShare | None = None
+    ) -> list[Transition]:
+        """Uniform samples of turns, with replacement."""
+        drawn: list[Transition] = []
+        parts = self._parts(recent)
+        ends = np.round(np.cumsum([share for _, share in parts]) * count).astype(int)
+        for (episodes, _), end in zip(parts, ends.tolist()):
+            turns = [turn for episode in episodes for turn in episode.turns]
+            indices = rng.integers(len(turns), size=end - len(drawn))
+            drawn += [turns[i] for i in indices.tolist()]
+        return drawn
+
+    def draw_episodes(
+        self, count: int, rng: np.random.Generator, recent: RecentShare | None = None
+    ) -> list[Transition]:
+        """About `count` turns: all of as many episodes as have `count` turns on average, at least
+        one, drawn uniformly with replacement; a turn is drawn as often as by `draw`.
+        """
+        drawn: list[Transition] = []
+        for episodes, share in self._parts(recent):
+            mean_turns = sum(len(episode.turns) for episode in episodes) / len(episodes)
+            size = max(round(share * count / mean_turns), 1)
+            for i in rng.integers(len(episodes), size=size).tolist():
+                drawn += episodes[i].turns
+        return drawn
+
+    def _parts(self, recent: RecentShare | None) -> list[tuple[Sequence[ReplayedEpisode], float]]:
+        """The episodes that are drawn from apart, each with its share of a batch."""
+        episodes = list(self._episodes)
+        if recent is None:
+            return [(episodes, 1.0)]
+        first = self._iteration - recent.iterations + 1
+        new = [episode for episode in episodes if episode.iteration >= first]
+        old = [episode for episode in episodes if episode.iteration < first]
+        if not (new and old):
+            return [(new or old, 1.0)]
+        parts = [(new, recent.fraction), (old, 1.0 - recent.fraction)]
+        return [(part, share) for part, share in parts if share]
 
     def state(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -115,25 +188,35 @@ class ReplayBuffer:
                 table.append([text.text, text.ids.tolist()])
             return texts[id(text)]
 
-        rows = [
+        episodes = [
             [
-                index_of(t.state),
-                index_of(t.utterance),
-                index_of(t.next_state),
-                t.reward,
-                t.terminated,
-                t.truncated,
-                t.return_to_go,
-                t.temperature,
+                episode.iteration,
+                [
+                    [
+                        index_of(t.state),
+                        index_of(t.utterance),
+                        index_of(t.next_state),
+                        t.reward,
+                        t.terminated,
+                        t.truncated,
+                        t.return_to_go,
+                        t.temperature,
+                    ]
+                    for t in episode.turns
+                ],
             ]
-            for t in self._transitions
+            for episode in self._episodes
         ]
-        return {"texts": table, "kept": rows}
+        return {"texts": table, "episodes": episodes, "iteration": self._iteration}
 
     def load(self, state: Mapping[str, Any]) -> None:
         table = [TokenizedText(np.asarray(ids, np.int32), text) for text, ids in state["texts"]]
-        self._transitions.clear()
-        for before, utterance, after, reward, *rest in state["kept"]:
-            self._transitions.append(
+        self._iteration = state["iteration"]
+        self._episodes.clear()
+        for iteration, rows in state["episodes"]:
+            turns = [
                 Transition(table[before], table[utterance], reward, table[after], *rest)
-            )
+                for before, utterance, after, reward, *rest in rows
+            ]
+            self._episodes.append(ReplayedEpisode(turns, iteration))
+        self._turns = sum(len(episode.turns) for episode in self._episodes)

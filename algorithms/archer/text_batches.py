@@ -81,8 +81,8 @@ def scatter_column(values: Any, row_indices: np.ndarray, num_rows: int) -> np.nd
     return out
 
 
-def single_column_batch(weight: np.ndarray) -> Batch:
-    """A `Batch` of one column, with a token where the weight is positive."""
+def column_batch(weight: np.ndarray) -> Batch:
+    """A `Batch` of these columns, with a token where the weight is positive."""
     real = weight > 0
     zeros, float_zeros = np.zeros(weight.shape, np.int32), np.zeros(weight.shape, np.float32)
     return Batch(

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentrl_jax.algorithms.advantages.group import static_weights
 from agentrl_jax.algorithms.advantages.token_weights import StepSum, token_mean
+from agentrl_jax.algorithms.advantages.transforms import whiten
 from agentrl_jax.algorithms.archer.advantage_weights import (
     ExponentialWeight,
     advantage_minus_baseline,
@@ -23,6 +24,11 @@ from agentrl_jax.algorithms.archer.critic_trainer import (
     UtteranceCriticBuilder,
     UtteranceCriticTrainerConfig,
 )
+from agentrl_jax.algorithms.archer.joint_critic import JointCriticBuilder
+from agentrl_jax.algorithms.archer.joint_trainer import JointCriticTrainerConfig
+from agentrl_jax.algorithms.archer.replay_buffer import RecentShare
+from agentrl_jax.algorithms.archer.twin_trainer import TwinCriticTrainerConfig
+from agentrl_jax.algorithms.archer.utterance_advantages import AnchoredAdvantage, BetaRule
 from agentrl_jax.algorithms.losses.policy import REINFORCE
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
@@ -70,11 +76,26 @@ def utterance_critic(
 
     gamma: .95 in the code; the paper has .98 for the detective game, .9 for WebShop, .95 elsewhere.
     """
-    return replace(UtteranceCriticTrainerConfig(critic, encoder, optimizer=_adam(2e-5)), **settings)
+    return replace(
+        UtteranceCriticTrainerConfig(critic=critic, encoder=encoder, optimizer=_adam(2e-5)),
+        **settings,
+    )
+
+
+def joint_critic(critic: JointCriticBuilder, **settings: Any) -> JointCriticTrainerConfig:
+    """A critic that reads an episode once, on a causal trunk that starts from the policy's weights
+    (after fine-tuning): V_k at the last token before an utterance, Q_k at its last token.
+
+    In place of `utterance_critic`, whose settings are the defaults. Whether an utterance repeats
+    another needs a product of state and utterance, which encodings made apart lack; and a turn
+    costs a fraction of an episode's pass in place of two texts. `models.joint_critic` has the
+    critic, `JointCriticConfig()`.
+    """
+    return replace(JointCriticTrainerConfig(critic=critic, optimizer=_adam(2e-5)), **settings)
 
 
 def archer(
-    critic: UtteranceCriticTrainerConfig, actor: PolicyGradientConfig, **settings: Any
+    critic: TwinCriticTrainerConfig, actor: PolicyGradientConfig, **settings: Any
 ) -> ArcherConfig:
     """Online: 50 critic and 3 actor steps of 256 exchanges per iteration of 128 episodes (WebShop
     512).
@@ -84,6 +105,64 @@ def archer(
     and WebShop.
     """
     return replace(ArcherConfig(critic, actor, capacity=100_000, warmup=10), **settings)
+
+
+def anchored_actor(**settings: Any) -> PolicyGradientConfig:
+    """The low level of `anchored_archer`: PPO's clip .2, token mean, whitened advantages, two
+    minibatches; ratios are to the recorded log-probs. The learning rate does not fall.
+    """
+    return replace(
+        PolicyGradientConfig(
+            advantage=static_weights,
+            transforms=(whiten,),
+            aggregation=token_mean,
+            surrogate=PPO(),
+            minibatches=2,
+            optimizer=_adam(1e-5),
+        ),
+        **settings,
+    )
+
+
+def anchored_archer(
+    critic: TwinCriticTrainerConfig,
+    actor: PolicyGradientConfig,
+    *,
+    beta: float | BetaRule = 0.5,
+    group_size: int = 8,
+    gamma: float | None = None,
+    **settings: Any,
+) -> ArcherConfig:
+    """ArCHer whose actor trains on the iteration's own turns, with A = beta (G - m) + (1 - beta)
+    (Q(s, a) - m): m is the mean of Q over `group_size` utterances that the policy samples in the
+    same state, G the return-to-go, discounted by `gamma` (None: the critic's).
+
+    There is no warm-up: the critic takes `pretrain_steps` steps on the demonstrations of the first
+    iteration, so the source is a `MixedSource(only_first_step=True)`; 0 leaves them out. Later
+    batches are drawn from recent and older turns in equal parts. Ours; ArCHer's own advantage on
+    the same turns is beta 0, PPO with a baseline from the critic beta 1.
+
+    Args:
+        critic: `joint_critic(...)`, or `utterance_critic(...)`.
+        actor: `anchored_actor(...)`; its clip, epochs, minibatches, `max_kl` and entropy bonus are
+            the trust region.
+        beta: a number, `ScheduledBeta` or `MeasuredBeta`.
+        group_size: 0: m is V(s), and no utterances are sampled.
+        gamma: of G, per turn.
+        settings: further fields of `ArcherConfig`.
+    """
+    return replace(
+        ArcherConfig(
+            critic,
+            actor,
+            anchored=AnchoredAdvantage(beta, group_size, gamma),
+            recent=RecentShare(),
+            pretrain_steps=300,
+            actor_steps=1,
+            warmup=0,
+        ),
+        **settings,
+    )
 
 
 def monte_carlo_critic(
@@ -114,7 +193,7 @@ def offline_critic(
 
 
 def archer_offline(
-    critic: UtteranceCriticTrainerConfig,
+    critic: TwinCriticTrainerConfig,
     actor: PolicyGradientConfig,
     inverse_temperature: float = 1.0,
     **settings: Any,
@@ -133,7 +212,7 @@ def archer_offline(
 
 
 def reinforce_offline(
-    critic: UtteranceCriticTrainerConfig, actor: PolicyGradientConfig, **settings: Any
+    critic: TwinCriticTrainerConfig, actor: PolicyGradientConfig, **settings: Any
 ) -> ArcherConfig:
     """IQL + REINFORCE on the policy's own utterances, none of which the critic has seen: published
     to collapse (-20).
@@ -147,7 +226,7 @@ def reinforce_offline(
     )
 
 
-def chai(critic: UtteranceCriticTrainerConfig, best_of_n: int = 5, **settings: Any) -> ArcherConfig:
+def chai(critic: TwinCriticTrainerConfig, best_of_n: int = 5, **settings: Any) -> ArcherConfig:
     """The policy is not trained; at every turn 5 utterances are sampled and the one with the
     largest minimum target Q is chosen.
     """

@@ -18,7 +18,7 @@ from jaxtyping import Array
 from agentrl_jax.algorithms.experience.filters import apply_filter
 from agentrl_jax.algorithms.experience.reward_metrics import trained_reward_metrics
 from agentrl_jax.algorithms.experience.stateful import Stateful
-from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, with_aux
+from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, gradient_spike, with_aux
 from agentrl_jax.algorithms.policy_gradient.auxiliary import replace_group_logp
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, check_config
 from agentrl_jax.algorithms.policy_gradient.credit_invariants import sampled_by, sampler_logp
@@ -27,6 +27,7 @@ from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
 from agentrl_jax.algorithms.policy_gradient.microbatches import MicrobatchPacker
 from agentrl_jax.algorithms.policy_gradient.step_record import StepRecord
+from agentrl_jax.algorithms.policy_gradient.trust_region import TrustRegion
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.batch_invariants import trained_tokens
 from agentrl_jax.learner.data_shards import put_sharded
@@ -63,9 +64,11 @@ class PolicyGradient(Algorithm):
             regularizer.needs_reference for regularizer in c.regularizers.values()
         )
         current_mismatch = None if c.rescore else c.mismatch
-        loss = PolicyLoss(c.surrogate, c.regularizers, current_mismatch, self._needs_reference)
+        self._proceed = TrustRegion(c.max_kl).contains if np.isfinite(c.max_kl) else None
+        bounded, referenced = self._proceed is not None, self._needs_reference
+        loss = PolicyLoss(c.surrogate, c.regularizers, current_mismatch, referenced, bounded)
         self._learner = Learner(policy, c.optimizer.build(updates), loss, mesh)
-        self._gradient_spike = jax.jit(_update_gradient_spike)
+        self._gradient_spike = jax.jit(gradient_spike)
         self._critic_learner: Learner | None = None
         if c.critic:
             self._value_model = c.critic.build_model(policy)
@@ -148,7 +151,7 @@ class PolicyGradient(Algorithm):
         rollouts, reserved = self._split_auxiliary(list(experience))
         if c.probe:
             renderer = runtime.agents[c.probe.agent].renderer
-            token_logp_fn = functools.partial(self._token_logp, state, process_group)
+            token_logp_fn = functools.partial(self.token_logp, state, process_group)
             rollouts = c.probe(rollouts, renderer, token_logp_fn)
         if c.rewards:
             rollouts = [c.rewards(group, step) for group in rollouts]
@@ -191,7 +194,7 @@ class PolicyGradient(Algorithm):
         record = self._step_record
         return record.of(trajectories) if record else super().training_of(trajectories)
 
-    def _token_logp(
+    def token_logp(
         self,
         state: TrainState,
         process_group: ProcessGroup,
@@ -236,9 +239,11 @@ class PolicyGradient(Algorithm):
         runtime: Runtime,
         critic_warmup: bool,
     ) -> tuple[TrainState, dict[str, Any]]:
-        """All optimizer steps. During the critic's warm-up the policy does not change."""
+        """All optimizer steps. During the critic's warm-up the policy does not change, nor once it
+        has left its trust region.
+        """
         c, process_group, invariants = self._config, runtime.process_group, runtime.invariants
-        policy_metrics, critic_metrics, skipped = [], [], 0
+        policy_metrics, critic_metrics, skipped, left_out = [], [], 0, 0
         for _ in range(c.epochs):
             for i in range(c.minibatches):
                 groups_of = [
@@ -253,6 +258,9 @@ class PolicyGradient(Algorithm):
                         critic, metrics = self._critic_learner.update(state.extra.critic, batches)
                         state = with_aux(state, critic=critic)
                         critic_metrics.append(metrics)
+                if left_out:
+                    left_out += 1
+                    continue
                 batches = (
                     [
                         microbatch
@@ -267,33 +275,25 @@ class PolicyGradient(Algorithm):
                 skipped += not batches
                 if batches:
                     state, metrics = self._update_policy(state, batches)
+                    if metrics is None:
+                        left_out = 1
+                        continue
                     # Later updates are off-policy by design: only the first one measures how well
                     # sampler and learner agree.
                     if policy_metrics:
-                        metrics = {
-                            name: value
-                            for name, value in metrics.items()
-                            if not name.startswith("off_policy/")
-                        }
+                        metrics = {k: x for k, x in metrics.items() if "off_policy/" not in k}
                     policy_metrics.append(metrics)
         metrics = {"skipped": float(skipped), "device": policy_metrics}
+        if self._proceed is not None:
+            metrics["updates_left_out"] = float(left_out)
         return state, metrics | ({"critic": critic_metrics} if c.critic else {})
 
     def _update_policy(
         self, state: TrainState, batches: Sequence[PolicyGradientBatch]
-    ) -> tuple[TrainState, dict[str, Any]]:
-        """One optimizer step of the policy."""
-        state, metrics = self._learner.update(state, batches)
+    ) -> tuple[TrainState, dict[str, Any] | None]:
+        """One optimizer step of the policy; None: none, since it has left its trust region."""
+        state, metrics = self._learner.update(state, batches, self._proceed)
+        if "gradient_norm" not in metrics:
+            return state, None
         average, spike = self._gradient_spike(state.extra.gradient_norm, metrics["gradient_norm"])
         return with_aux(state, gradient_norm=average), metrics | {"gradient_spike": spike}
-
-
-def _update_gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:
-    """The moving average including a new gradient norm, if that is finite, and the norm divided by
-    the average before; 1 for the first.
-    """
-    is_first = average == 0
-    new_average = jnp.where(is_first, norm, 0.9 * average + 0.1 * norm)
-    return jnp.where(jnp.isfinite(norm), new_average, average), jnp.where(
-        is_first, 1.0, norm / jnp.where(is_first, 1.0, average)
-    )

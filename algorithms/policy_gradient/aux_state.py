@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from agentrl_jax.learner.train_state import TrainState
@@ -22,3 +23,14 @@ class AuxState:
 def with_aux(state: TrainState, **changes: Any) -> TrainState:
     """The state with changed fields of its `AuxState`."""
     return dataclasses.replace(state, extra=dataclasses.replace(state.extra, **changes))
+
+
+def gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:
+    """The moving average of gradient norms including a new one, if that is finite, and the new norm
+    divided by the average before; 1 for the first.
+    """
+    is_first = average == 0
+    new_average = jnp.where(is_first, norm, 0.9 * average + 0.1 * norm)
+    return jnp.where(jnp.isfinite(norm), new_average, average), jnp.where(
+        is_first, 1.0, norm / jnp.where(is_first, 1.0, average)
+    )

@@ -18,6 +18,7 @@ from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
 from agentrl_jax.algorithms.policy_gradient.auxiliary import AuxiliaryObjective
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
 from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
@@ -53,6 +54,9 @@ class PolicyGradientSlots:
     reference: bool = False
     # recompute proximal log-probs with the learner; off: ratios are to the sampler's
     rescore: bool = False
+    # the step's remaining updates are left out once KL(proximal || policy), the mean over a
+    # minibatch's tokens, exceeds it: a trust region around the weights from before the step
+    max_kl: float = field(default=float("inf"), metadata=OMITTED_AT_DEFAULT)
     epochs: int = 1  # over the collected batch
     minibatches: int = 1  # optimizer steps per epoch, each on an equal part of the groups
     optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
@@ -67,6 +71,8 @@ def check_config(config: PolicyGradientSlots, policy: Policy) -> None:
     """Raises UserError where settings contradict each other or the policy."""
     if min(config.epochs, config.minibatches, config.microbatch) < 1:
         raise UserError("a policy-gradient method needs epochs, minibatches and microbatch >= 1")
+    if not config.max_kl > 0:
+        raise UserError(f"max_kl bounds a divergence: it is above 0, not {config.max_kl}")
     sharing = config.prompt_sharing
     if sharing.prompt_tokens < 0 or sharing.sequences < 1:
         raise UserError(

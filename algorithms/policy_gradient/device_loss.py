@@ -18,6 +18,8 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 
+PROXIMAL_KL = "proximal_kl"  # the metric: KL(proximal || policy) per token
+
 
 @pytree_dataclass
 class PolicyGradientBatch:
@@ -42,6 +44,8 @@ class PolicyLoss:
     # at the current log-probs; None: none, or its weights are part of the advantage already
     mismatch: ImportanceCorrection | None
     has_reference: bool
+    # whether the divergence from the proximal policy is a metric, for a stop at `max_kl`
+    measures_kl: bool = False
 
     def __call__(
         self, logp: Array, entropy: Array, batch: PolicyGradientBatch
@@ -58,6 +62,8 @@ class PolicyLoss:
                 f"{logp.shape}, not {loss.shape}"
             )
         metrics = {"entropy": entropy, **self._ratio_metrics(logp - proximal, advantage)}
+        if self.measures_kl:  # the tokens are samples of the proximal policy
+            metrics[PROXIMAL_KL] = kl_k3(proximal, logp)
         if self.mismatch:
             trust, keep = self.mismatch(logp, sampler, mask, ids)
             loss = jnp.where(keep, trust * loss, 0.0)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from agentrl_jax.algorithms.archer.algorithm import replayed_call, single_turn_group
+from agentrl_jax.algorithms.archer.actor_groups import replayed_call, single_turn_group
 from agentrl_jax.algorithms.archer.replay_buffer import TokenizedText, Transition
 from agentrl_jax.algorithms.methods import hierarchical
 from agentrl_jax.compiler.compile_count import compile_count

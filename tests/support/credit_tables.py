@@ -138,11 +138,21 @@ class RoundRobinEngine(FakeEngine):
     ) -> "Future[Call]":
         self.num_prompts += 1
         future: Future[Call] = Future()
-        future.set_result(make_call(ids, self.utterances[key[-2] % len(self.utterances)]))
+        future.set_result(make_call(ids, self.utterances[self._index(key) % len(self.utterances)]))
         return future
+
+    def _index(self, key: RandomKey) -> int:
+        return key[-2]
 
     def publish(self, params: Any, version: int, recompute: bool = False) -> None:
         self.num_published += 1
+
+
+class SameStateEngine(RoundRobinEngine):
+    """An engine in which the j-th call of a prompt gets the j-th utterance, cyclically."""
+
+    def _index(self, key: RandomKey) -> int:
+        return key[-1]
 
 
 def make_runtime(engine: Any) -> Runtime:

@@ -50,8 +50,8 @@ def turn(
 
 def built(steps: int = 1, **settings: Any) -> tuple[UtteranceCriticTrainer, Any]:
     config = UtteranceCriticTrainerConfig(
-        TabularCritic(),
-        WeightlessEncoder(),
+        critic=TabularCritic(),
+        encoder=WeightlessEncoder(),
         **{
             "state_lengths": (4,),
             "utterance_lengths": (4,),
@@ -199,8 +199,8 @@ def test_texts_of_any_length_are_scored_as_alone_without_recompilation():
     at the start.
     """
     config = UtteranceCriticTrainerConfig(
-        UtteranceCriticConfig(head=HeadConfig(layers=0, scale=1.0)),
-        PolicyTrunkEncoderConfig(),
+        critic=UtteranceCriticConfig(head=HeadConfig(layers=0, scale=1.0)),
+        encoder=PolicyTrunkEncoderConfig(),
         state_lengths=(4, 8),
         utterance_lengths=(6,),
         batch=6,

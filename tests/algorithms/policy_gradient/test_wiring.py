@@ -343,7 +343,7 @@ def test_a_probe_measures_the_log_prob_of_the_answer():
     def judge(rows: list, indices: Any) -> np.ndarray:
         from agentrl_jax.distributed.process_group import ProcessGroup
 
-        return algorithm._token_logp(state, ProcessGroup(), rows, indices)
+        return algorithm.token_logp(state, ProcessGroup(), rows, indices)
 
     for trajectory in trajectories_with_turns(probe(groups, renderer, judge)):
         for turn in trajectory.turns:
