@@ -124,9 +124,10 @@ class LoraPolicy:
         return base
 
     def init_adapters(self, key: Key[Array, ""]) -> Any:
-        """`down` uniform within 1 / sqrt(inputs), `up` zero: as PEFT does."""
-
-        rank, dtype = self.config.rank, jnp.dtype(self.base.config.param_dtype)
+        """`down` uniform within 1 / sqrt(inputs), `up` zero: as PEFT does. They are float32,
+        whatever the dtype of the frozen weights, so that small updates are not rounded off.
+        """
+        rank = self.config.rank
 
         def init_adapter(
             path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int
@@ -135,8 +136,7 @@ class LoraPolicy:
             bound = math.prod(shape[stack : stack + inner]) ** -0.5
             down_key = jax.random.fold_in(key, zlib.crc32("/".join(path).encode()))
             down = jax.random.uniform(down_key, (*stacked, rank), jnp.float32, -bound, bound)
-            up = jnp.zeros((*shape[:stack], rank, *outer), dtype)
-            return {"down": down.astype(dtype), "up": up}
+            return {"down": down, "up": jnp.zeros((*shape[:stack], rank, *outer), jnp.float32)}
 
         return self._build_adapter_tree(init_adapter)
 

@@ -153,7 +153,7 @@ def embed_tokens(
     config: DecoderArchitecture, table: Float[Array, "V D"], inputs: PolicyInputs
 ) -> Float[Array, "B T D"]:
     """Token embeddings, replaced by `inputs.embeddings` (of images) where these are given."""
-    x = embedding_lookup(table, jnp.asarray(inputs.tokens)).astype(config.compute_dtype)
+    x = embedding_lookup(table, jnp.asarray(inputs.tokens), config.compute_dtype)
     if config.embedding_scale:
         x = x * jnp.asarray(config.width**0.5, config.compute_dtype)
     if inputs.embeddings is not None and inputs.embedding_mask is not None:

@@ -1,5 +1,6 @@
 """Layers other than attention: projections, norms, the gated MLP, embeddings, activations."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -130,11 +131,27 @@ class GatedMLP(Module):
         return project(self, "down", self.activation(gate) * up, wide, narrow, self.bias, init)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def embedding_lookup(
-    table: Float[Array, "V D"], tokens: Int[Array, "B T"]
+    table: Float[Array, "V D"], tokens: Int[Array, "B T"], dtype: str
 ) -> Float[Array, "B T D"]:
-    """Rows of `table`."""
-    return jnp.take(table, tokens, axis=0)
+    """Rows of `table`, rounded to `dtype` first: that is what devices exchange where the table is
+    split. The gradient of a row is summed in the table's dtype.
+    """
+    return jnp.take(table.astype(dtype), tokens, axis=0)
+
+
+def _embedding_lookup_forward(table: Array, tokens: Array, dtype: str) -> tuple[Array, Any]:
+    return embedding_lookup(table, tokens, dtype), (table, tokens)
+
+
+def _embedding_lookup_backward(dtype: str, residuals: Any, gradient: Array) -> tuple[Array, None]:
+    table, tokens = residuals
+    lookup = jax.linear_transpose(lambda table: jnp.take(table, tokens, axis=0), table)
+    return lookup(gradient.astype(table.dtype))[0], None
+
+
+embedding_lookup.defvjp(_embedding_lookup_forward, _embedding_lookup_backward)
 
 
 def soft_cap(x: Float[Array, "*shape"], cap: float) -> Float[Array, "*shape"]:

@@ -24,6 +24,7 @@ from agentrl_jax.models.decoder_architecture import (
     attention_kinds,
     layer_stacks,
 )
+from agentrl_jax.sampling_weights import narrow_matrices
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class MemoryEstimate:
     weight_bytes: int
     gradient_bytes: int
     moment_bytes: int  # AdamW's two, in the weights' dtype
+    # of an engine's copy, its matrices in the compute dtype; only `expert` and `tensor` split it
+    engine_bytes: int
     # keys and values of one row of full length; each device of an engine holds whole rows
     cache_bytes: int
     forward_flops: int  # floating-point operations per token, averaged over a row of full length
@@ -65,7 +68,7 @@ def estimate_memory(
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     total = sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
-    def bytes_per_device(names: Any, x: Any) -> int:
+    def bytes_per_device(names: Any, x: Any, devices: AbstractMesh = devices) -> int:
         parts = [
             axes if isinstance(axes, tuple) else (axes,)
             for axes in partition_spec(devices, names, x.shape)
@@ -76,6 +79,15 @@ def estimate_memory(
 
     sizes = jax.tree.map(bytes_per_device, policy.axes(), shapes, is_leaf=is_logical_axes)
     weights = sum(jax.tree.leaves(sizes))
+    narrow = jax.eval_shape(lambda x: narrow_matrices(x, jnp.dtype(c.compute_dtype)), shapes)
+    engine_mesh = devices.update(axis_sizes=(1, 1, mesh.expert, mesh.tensor))
+    engine_sizes = jax.tree.map(
+        lambda names, x: bytes_per_device(names, x, engine_mesh),
+        policy.axes(),
+        narrow,
+        is_leaf=is_logical_axes,
+    )
+    engine = sum(jax.tree.leaves(engine_sizes))
     e = c.experts
     sparse = sum(stack.layers for stack in layer_stacks(c) if stack.sparse)
     idle = sparse * (e.count - e.per_token) * 3 * c.width * e.hidden if e else 0
@@ -87,7 +99,16 @@ def estimate_memory(
     name, reason = kernel_for(platform, length, c.head_size, c.compute_dtype, c.attention_cap)
     attention = f"{name} ({reason})" if reason else name
     return MemoryEstimate(
-        total, total - idle, weights, weights, 2 * weights, cache, forward, 3 * forward, attention
+        total,
+        total - idle,
+        weights,
+        weights,
+        2 * weights,
+        engine,
+        cache,
+        forward,
+        3 * forward,
+        attention,
     )
 
 
@@ -121,6 +142,7 @@ def format_table(estimate: MemoryEstimate, mesh: MeshConfig, length: int) -> str
         ("  gradient", format_bytes(estimate.gradient_bytes)),
         ("  AdamW's moments", format_bytes(estimate.moment_bytes)),
         ("  together, in training", format_bytes(training_bytes)),
+        ("  of an engine: weights", format_bytes(estimate.engine_bytes)),
         (f"cache of a row of {length:,} tokens", format_bytes(estimate.cache_bytes)),
         ("FLOPs per token, forward", f"{estimate.forward_flops:,}"),
         ("  in training", f"{estimate.training_flops:,}"),

@@ -7,6 +7,7 @@ import jax
 from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
 from agentrl_jax.policy import Policy
+from agentrl_jax.sampling_weights import narrow_matrices, sampling_dtype
 
 # The fraction of a device's memory for weights; activations, caches and programs use the rest.
 USABLE_MEMORY_FRACTION = 0.7
@@ -30,24 +31,28 @@ class MemoryNeed:
         return (frozen + trained) / num_shards + self.engine_weights
 
 
-def memory_need(policy: Policy, engine_shards: int) -> MemoryNeed:
+def memory_need(policy: Policy, engine_shards: int, engine_dtype: str = "") -> MemoryNeed:
     """What a policy needs under AdamW, with a frozen reference.
 
     Args:
         policy: its weights are sized without being allocated.
         engine_shards: into how many parts an engine on the same devices splits its copy of the
             weights; 0: the engine has its own devices.
+        engine_dtype: the engine's, see `EngineConfig`.
     """
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     sizes = [x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes)]
     is_trained = jax.tree.leaves(policy.trainable())
     weights = sum(sizes)
+    dtype = sampling_dtype(policy, engine_dtype)
+    copy = jax.eval_shape(lambda params: narrow_matrices(params, dtype), shapes)
+    engine = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(copy))
     return MemoryNeed(
         weights,
         sum(size for size, trained in zip(sizes, is_trained) if trained),
         optimizer_copies=2,
         frozen_copies=1,
-        engine_weights=weights // engine_shards if engine_shards else 0,
+        engine_weights=engine // engine_shards if engine_shards else 0,
     )
 
 

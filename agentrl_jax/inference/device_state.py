@@ -17,6 +17,7 @@ from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.sampling import SamplerState
 from agentrl_jax.learner.data_shards import to_local_devices
 from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+from agentrl_jax.sampling_weights import sampling_weights
 
 WIDE_FACTOR = 8  # tokens per row of the wide prefill program, in prefill chunks
 
@@ -36,6 +37,7 @@ class DeviceState:
         max_decode_steps: int,
         alternatives: int,
         images: bool,
+        dtype: np.dtype,
     ) -> None:
         self.rows, self.prefill_chunk, self._mesh = rows, prefill_chunk, mesh
         self.num_shards = num_shards(mesh, ("data",))
@@ -54,7 +56,9 @@ class DeviceState:
         self._axes = policy.axes()
         # A copy: putting equal shardings aliases, and the learner's next donation would delete the
         # engine's weights.
-        self._copy_weights = jax.jit(lambda p: jax.tree.map(jnp.copy, policy.unstack(p)))
+        self._copy_weights = jax.jit(
+            lambda p: jax.tree.map(jnp.copy, sampling_weights(policy, p, dtype))
+        )
         self.embedding_width = _embedding_width(policy) if images else 0  # of images; 0: no images
         self.sampler_state = SamplerState(rows)
         self._last_prefill: jax.Array | None = None  # is there when that program has run

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.errors import UserError
 
@@ -27,6 +28,9 @@ class EngineConfig:
     batching_delay: float = 0.02  # longest wait for one more request before a program, in seconds
     alternatives: int = 0  # how many of the likeliest tokens are recorded with every token
     images: bool = False  # whether prompts may hold images
+    # Of the weights' matrices, float32, bfloat16 or float16: wider ones are rounded when they are
+    # published; "": the policy's compute dtype.
+    dtype: str = field(default="", metadata=OMITTED_AT_DEFAULT)
     drain_before_update: bool = False  # new weights wait until the calls in progress have ended
     # `data` splits rows; `tensor` and `expert` split weights.
     mesh: MeshConfig = field(default_factory=lambda: MeshConfig(data=1))

@@ -16,6 +16,7 @@ from agentrl_jax.inference.sampling import MAX_STOP_IDS
 from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.keys import key_data
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.sampling_weights import sampling_dtype
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 
@@ -63,6 +64,7 @@ class LocalEngine:
             max_decode_steps=c.max_decode_steps,
             alternatives=c.alternatives,
             images=c.images,
+            dtype=sampling_dtype(policy, c.dtype),
         )
         self._slot_table = SlotTable(
             num_shards, c.rows // num_shards, parked_slots // num_shards, first_row

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from agentrl_jax.distributed.sharding import BATCH_AXES, num_shards, per_shard
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.policy import Params, Policy
+from agentrl_jax.sampling_weights import narrow_matrices
 
 MAX_CHUNK_LOGITS = 2**25  # floats on a device: 128 MiB of logits
 # (params, `Batch`, dropout key) -> (arrays [B, T], auxiliary loss of the forward pass)
@@ -83,36 +84,50 @@ def map_over_vocabulary(
         batch: the packed sequences.
         hidden: the policy's hidden states of the batch.
     """
-    dtypes = jax.tree.map(lambda x: x.dtype, params)
 
     def map_rows(
-        wide: Params, hidden: Array, targets: Array, temperature: Array
+        narrow: Params, wide: Params, hidden: Array, targets: Array, temperature: Array
     ) -> tuple[Array, ...]:
         def map_chunk(*parts: Array) -> tuple[Array, ...]:
-            return token_fn(jax.tree.map(lambda x, dtype: x.astype(dtype), wide, dtypes), *parts)
+            return token_fn(jax.tree.map(_with_gradient_of, narrow, wide), *parts)
 
         outputs = _map_in_chunks(map_chunk, vocab_size)(
             hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1), temperature.reshape(-1)
         )
         return tuple(x.reshape(targets.shape) for x in outputs)
 
-    # The gradient of the head is summed over chunks and devices in float32, whatever its dtype.
+    # Devices gather the head in the dtype of its product, once, and sum its gradient over chunks
+    # and devices in float32, whatever its own dtype.
+    narrow = jax.lax.stop_gradient(narrow_matrices(params, hidden.dtype))
     wide = jax.tree.map(
         lambda x: x.astype(jnp.float32) if x.dtype in (jnp.bfloat16, jnp.float16) else x, params
     )
     rows = ("rows", None)
     split = per_shard(
-        map_rows, ((), (*rows, None), rows, rows), (rows,) * num_outputs, mesh_axes=BATCH_AXES
+        map_rows, ((), (), (*rows, None), rows, rows), (rows,) * num_outputs, mesh_axes=BATCH_AXES
     )
     first = batch.prefix_length  # within a shared prefix nothing is trained
     after = slice(first + 1, None)
     outputs = split(
+        narrow,
         wide,
         hidden[:, first:-1],
         jnp.asarray(batch.tokens)[:, after],
         jnp.asarray(batch.temperature)[:, after],
     )
     return tuple(jnp.pad(x, ((0, 0), (first + 1, 0))) for x in outputs)
+
+
+@jax.custom_vjp
+def _with_gradient_of(narrow: Array, wide: Array) -> Array:
+    """`narrow`, whose gradient is that of `wide`, in its dtype."""
+    return narrow
+
+
+_with_gradient_of.defvjp(
+    lambda narrow, wide: (narrow, jnp.zeros((), wide.dtype)),
+    lambda zero, gradient: (None, gradient.astype(zero.dtype)),
+)
 
 
 def _target_logp_and_entropy(

@@ -24,6 +24,7 @@ from agentrl_jax.learner.data_shards import DataShard, make_data_shard, put_shar
 from agentrl_jax.learner.optimizer_shardings import optimizer_shardings
 from agentrl_jax.learner.optimizer_step import finite_optimizer_step
 from agentrl_jax.learner.packing import Batch
+from agentrl_jax.learner.rounding import warn_of_rounding
 from agentrl_jax.learner.scheduled_transformation import RATE, learning_rates
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
@@ -83,6 +84,7 @@ class Learner:
         trainable_shardings = self._select_trainable(self._param_shardings)
         replicated = replicated_sharding(mesh)
         trainable_shapes = self._select_trainable(shapes)
+        warn_of_rounding(trainable_shapes)
         self._opt_shardings = optimizer_shardings(
             jax.eval_shape(self._init_optimizer, trainable_shapes),
             trainable_shapes,

@@ -1,5 +1,6 @@
 """How much the log-probs of an engine and of a learner with the same weights may differ."""
 
+import functools
 import math
 
 import jax
@@ -7,13 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
 
-from agentrl_jax.policy import Policy, PolicyInputs
+from agentrl_jax.policy import Params, Policy, PolicyInputs
+from agentrl_jax.sampling_weights import narrowest_dtype
 
-# Nats, as a mean over tokens, by the dtype of hidden states: docs/invariants.md has what is
-# measured.
+# Nats, as a mean over tokens, by the dtype of hidden states, or of an engine's weights where these
+# are rounded: docs/invariants.md has what is measured.
 MAX_LOGP_GAP = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.1}
 
 
+def rounding_bound(stored: Params, sampled: Params) -> float:
+    """The bound for an engine whose weights are rounded: 0 where they are not.
+
+    Args:
+        stored: the learner's weights.
+        sampled: the engine's.
+    """
+    dtype = narrowest_dtype(sampled)
+    is_rounded = dtype.itemsize < narrowest_dtype(stored).itemsize
+    return MAX_LOGP_GAP[dtype.name] if is_rounded else 0.0
+
+
+@functools.cache
 def logp_bound(policy: Policy) -> float:
     """The bound for this policy; infinite where there is none: dropout makes the learner's
     log-probs random, and other dtypes are not measured.

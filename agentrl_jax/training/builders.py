@@ -185,7 +185,7 @@ def make_learner_mesh(experiment: Experiment, policy: Policy) -> Mesh:
         devices = first_devices_per_process(config.devices_per_process, devices)
     engine_is_apart = 0 < config.devices_per_process <= engine.first_device
     engine_shards = max(engine.mesh.expert, 1) * max(engine.mesh.tensor, 1)
-    need = memory_need(policy, 0 if engine_is_apart else engine_shards)
+    need = memory_need(policy, 0 if engine_is_apart else engine_shards, engine.dtype)
     return make_mesh(resolve_mesh_config(config, need, len(devices), len(slice_ids(devices))))
 
 

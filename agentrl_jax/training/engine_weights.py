@@ -15,6 +15,7 @@ from agentrl_jax.engine import WeightHolder
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.sampling_weights import sampling_dtype, sampling_weights
 
 # What an engine may do with weights that keeps the set of their numbers.
 LAYOUT_PRIMITIVES = {
@@ -39,6 +40,10 @@ def _array_checksum(x: Any) -> UInt32[Array, ""]:
     return jnp.sum(mixed ^ (mixed >> 15), dtype=jnp.uint32)
 
 
+def _sampling_checksum(policy: Policy, dtype: np.dtype, params: Params) -> UInt32[Array, ""]:
+    return weight_checksum(sampling_weights(policy, params, dtype))
+
+
 @jax.jit
 def _checksum_on_device(arrays: list[Array]) -> UInt32[Array, ""]:
     return weight_checksum(arrays)
@@ -59,7 +64,8 @@ def checksums_by_device(params: Params) -> list[UInt32[Array, ""]]:
 
 def keeps_numbers(policy: Policy) -> bool:
     """Whether an engine of the policy holds the learner's very numbers (perhaps some of them, or
-    some twice), and not ones computed of them, such as adapters merged into their weights.
+    some twice, or rounded), and not ones computed of them, such as adapters merged into their
+    weights.
     """
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     return _only_moves(jax.make_jaxpr(policy.unstack)(shapes).jaxpr)
@@ -80,12 +86,17 @@ class EngineWeights:
     Everything stays on the devices until the step is reported, during the next one.
     """
 
-    def __init__(self, policies: Mapping[str, Policy], mesh: Mesh) -> None:
-        """`policies` are those of the engines, by name; `mesh` is the learner's."""
+    def __init__(self, policies: Mapping[str, Policy], mesh: Mesh, dtype: str = "") -> None:
+        """
+        Args:
+            policies: those of the engines, by name.
+            mesh: the learner's.
+            dtype: the engines', see `EngineConfig`.
+        """
         self._mesh = with_auto_axes(mesh)
         self._programs = {
             name: jax.jit(
-                lambda params, policy=policy: weight_checksum(policy.unstack(params)),
+                functools.partial(_sampling_checksum, policy, sampling_dtype(policy, dtype)),
                 out_shardings=replicated_sharding(self._mesh),
             )
             for name, policy in policies.items()

@@ -39,7 +39,7 @@ class RunInvariants:
         self._invariants.take_violations()  # of playing between phases
         agents = phase.trained_agents if phase.source.on_policy else ()
         policies = {agent: run.models[agent].policy for agent in agents}
-        self._weights = EngineWeights(policies, run.mesh)
+        self._weights = EngineWeights(policies, run.mesh, run.experiment.engine.dtype)
         self.violations: list[Violation] = []  # of this process, since the last exchange
         self._deferred: dict[int, Sequence[Callable[[], InvariantCheck]]] = {}  # by step
         self._seconds = self._invariants.seconds

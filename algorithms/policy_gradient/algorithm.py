@@ -21,7 +21,11 @@ from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, gradient_spike, with_aux
 from agentrl_jax.algorithms.policy_gradient.auxiliary import replace_group_logp
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, check_config
-from agentrl_jax.algorithms.policy_gradient.credit_invariants import sampled_by, sampler_logp
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import (
+    engine_bound,
+    sampled_by,
+    sampler_logp,
+)
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, batch_metrics
 from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
@@ -82,10 +86,6 @@ class PolicyGradient(Algorithm):
         )
         self._step, self._seed, self._process_group = 0, 0, ProcessGroup()
         self._step_record: StepRecord | None = None
-
-    @functools.cached_property
-    def _logp_bound(self) -> float:
-        return logp_bound(self._policy)
 
     def init(self, key: Array, params: Params) -> TrainState:
         state, critic = self._learner.init(key, params), None
@@ -179,7 +179,8 @@ class PolicyGradient(Algorithm):
         state, update_metrics = self._optimize(state, credited_batches, runtime, critic_warmup)
         if num_fresh == process_group.count and (updates := update_metrics["device"]):
             gap, tokens = updates[0]["off_policy/logp_gap"], updates[0]["tokens"]
-            runtime.invariants.defer(sampler_logp, gap, tokens, self._logp_bound)
+            bound = max(logp_bound(self._policy), engine_bound(state.params, runtime))
+            runtime.invariants.defer(sampler_logp, gap, tokens, bound)
         if c.auxiliaries and c.rescore:
             trained = replace_group_logp(trained, main.token_columns.proximal_logp)
         for auxiliary in c.auxiliaries:

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
 from agentrl_jax.engine import Engine, WeightHolder
 from agentrl_jax.invariants import InvariantCheck
+from agentrl_jax.learner.logp_bound import rounding_bound
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.trajectories import Call, Group
@@ -126,6 +127,12 @@ def sampled_by(params: Params, groups: Sequence[Group], runtime: Runtime) -> boo
         )
         for name, engine in engines.items()
     )
+
+
+def engine_bound(params: Params, runtime: Runtime) -> float:
+    """`rounding_bound` of the engines on this machine, for a learner's weights."""
+    holders = [x for x in runtime.engines.values() if isinstance(x, WeightHolder)]
+    return rounding_bound(params, [x for holder in holders for _, x in holder.weights_in_use()])
 
 
 def _holds_weights(engine: Engine) -> bool:

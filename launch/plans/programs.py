@@ -18,6 +18,7 @@ from agentrl_jax.launch.plans.subject import PlanSpec
 from agentrl_jax.models.adapters import LoraPolicy
 from agentrl_jax.models.memory_estimate import estimate_memory, visible_pair_fraction
 from agentrl_jax.policy import Policy
+from agentrl_jax.sampling_weights import sampling_dtype, sampling_weights
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class EnginePrograms:
 
     def __init__(self, spec: PlanSpec, mesh: Mesh) -> None:
         self.policy, self.config, self.mesh = spec.policy(), spec.engine_config(), mesh
+        self.dtype = sampling_dtype(self.policy, self.config.dtype)
         self.row_sharding = NamedSharding(mesh, PartitionSpec("data"))
         self.cache_shapes, self.parked_shapes = (
             _make_cache_shapes(self.policy, mesh, n, self.config)
@@ -110,9 +112,9 @@ class EnginePrograms:
         shardings = weight_shardings(self.mesh, self.policy.axes(), shapes)
         stacked = jax.tree.map(_sharded_shape, shapes, shardings)
         with jax.set_mesh(self.mesh):
-            traced = jax.jit(lambda p: jax.tree.map(jnp.copy, self.policy.unstack(p))).trace(
-                stacked
-            )
+            traced = jax.jit(
+                lambda p: jax.tree.map(jnp.copy, sampling_weights(self.policy, p, self.dtype))
+            ).trace(stacked)
         return Program(
             "publish",
             self.mesh,

@@ -33,9 +33,7 @@ class ModelSpec:
         "Fields of DecoderConfig and the vocabulary, layers=3,vocab=512: over those of the "
         "model, or alone.",
     )
-    param_dtype: str = option(
-        "float32", "Dtype of weights, gradient, the optimizer's moments and the engine's copy."
-    )
+    param_dtype: str = option("float32", "Dtype of weights, gradient and the optimizer's moments.")
     compute_dtype: str = option("bfloat16", "Dtype of activations and the cache.")
     saved_activations: str = option(
         "",
@@ -137,6 +135,7 @@ class EngineSpec:
     engine_rows: int = option(16, "Calls that one engine decodes at once.", 1)
     parked: int = option(0, "Parked slots: further episodes whose cache stays on the chip.", 0)
     positions: int = option(4096, "Tokens of the longest prompt with its action.", 2)
+    engine_dtype: str = option("", "Dtype of its matrices; empty: the compute dtype.")
     chunk: int = option(256, "Prompt tokens of a row that one prefill program takes.", 1)
     separate_chips: bool = option(
         False,
@@ -152,6 +151,7 @@ class EngineSpec:
             parked_slots=self.parked,
             positions=self.positions,
             prefill_chunk=self.chunk,
+            dtype=self.engine_dtype,
             mesh=mesh,
         )
 

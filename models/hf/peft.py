@@ -107,7 +107,7 @@ def load_adapters(
     names, shapes = adapter_layouts(policy), jax.eval_shape(policy.init_adapters, jax.random.key(0))
     check_all_used(tensors, names, shapes)
     shardings = None if mesh is None else weight_shardings(mesh, policy.axes()["adapters"], shapes)
-    return policy, load_tree(tensors, names, shapes, shardings, base.config.param_dtype)
+    return policy, load_tree(tensors, names, shapes, shardings, "float32")
 
 
 def _read_lora_config(path: Path, base: Decoder) -> LoraConfig:
