@@ -1,5 +1,6 @@
 """The weights that an engine samples with: a tree a layer, matrices in a dtype of their own."""
 
+from collections.abc import Set
 from typing import Any
 
 import jax
@@ -10,6 +11,10 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.policy import Params, Policy
 
 DTYPES = ("float32", "bfloat16", "float16")
+# What an engine may do with weights that keeps the set of their numbers.
+LAYOUT_PRIMITIVES = frozenset(
+    {"slice", "dynamic_slice", "squeeze", "reshape", "transpose", "copy", "copy_p"}
+)
 
 
 def sampling_dtype(policy: Policy, name: str = "") -> np.dtype:
@@ -31,6 +36,16 @@ def sampling_dtype(policy: Policy, name: str = "") -> np.dtype:
 def sampling_weights(policy: Policy, params: Params, dtype: np.dtype) -> Params:
     """The weights as an engine holds them: `Policy.unstack`, then `narrow_matrices`."""
     return narrow_matrices(policy.unstack(params), dtype)
+
+
+def only_moves(jaxpr: Any, primitives: Set[str] = LAYOUT_PRIMITIVES) -> bool:
+    """Whether a traced function consists of these operations alone."""
+    return all(
+        only_moves(eqn.params["jaxpr"].jaxpr, primitives)
+        if eqn.primitive.name in ("pjit", "jit")
+        else eqn.primitive.name in primitives
+        for eqn in jaxpr.eqns
+    )
 
 
 def narrow_matrices(params: Params, dtype: np.dtype) -> Params:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from agentrl_jax.distributed.resharding import reshard
 from agentrl_jax.distributed.sharding import (
     BATCH_AXES,
     batch_sharding,
@@ -24,7 +25,6 @@ from agentrl_jax.distributed.sharding import (
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.chunked_logp import make_logp_forward
-from agentrl_jax.learner.data_shards import to_local_devices
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.policy import Params, Policy
 
@@ -114,11 +114,7 @@ class BatchScorer:
             self._mesh = with_auto_axes(self._engine.devices())
         shardings = weight_shardings(self._mesh, self._axes, params)
         is_first = self._params is None
-        self._params = self._copy(
-            jax.tree.map(
-                lambda x, sharding: jax.device_put(to_local_devices(x), sharding), params, shardings
-            )
-        )
+        self._params = self._copy(jax.tree.map(reshard, params, shardings))
         for length in self.lengths if is_first else ():
             self._score_pass([_Request(np.zeros(1, np.int32), np.zeros(1, bool))], length)
 

@@ -9,15 +9,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from agentrl_jax.clock import epoch_seconds
-from agentrl_jax.distributed.sharding import num_shards, weight_shardings
+from agentrl_jax.distributed.sharding import num_shards
 from agentrl_jax.inference.decode_program import DecodeChunk
 from agentrl_jax.inference.kv_slots import SlotCopy
 from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.publication import Publication
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.sampling import SamplerState
-from agentrl_jax.learner.data_shards import to_local_devices
 from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
-from agentrl_jax.sampling_weights import sampling_weights
 
 WIDE_FACTOR = 8  # tokens per row of the wide prefill program, in prefill chunks
 
@@ -53,25 +52,23 @@ class DeviceState:
             jax.jit(lambda s=s: _zero_cache(s), out_shardings=sharding)() for s in shapes
         )
         self._programs = compile_programs(policy, mesh, shapes[0], max_decode_steps, alternatives)
-        self._axes = policy.axes()
-        # A copy: putting equal shardings aliases, and the learner's next donation would delete the
-        # engine's weights.
-        self._copy_weights = jax.jit(
-            lambda p: jax.tree.map(jnp.copy, sampling_weights(policy, p, dtype))
-        )
+        self._publication = Publication(policy, mesh, dtype)
+        # One buffer is then that of several devices, and cannot be written for one of them.
+        self._shares_buffers = self._on_cpu and self.num_shards > 1
         self.embedding_width = _embedding_width(policy) if images else 0  # of images; 0: no images
         self.sampler_state = SamplerState(rows)
         self._last_prefill: jax.Array | None = None  # is there when that program has run
 
-    def put_weights(self, params: Params) -> Params:
-        """A copy of the weights on the engine's devices, always with the same shardings."""
-        shardings = weight_shardings(self._mesh, self._axes, params)
-        placed = jax.tree.map(
-            lambda x, sharding: jax.device_put(to_local_devices(x), sharding), params, shardings
-        )
-        with jax.set_mesh(self._mesh):  # how weights are laid out depends on the platform
-            copy = jax.block_until_ready(self._copy_weights(placed))
-        return jax.tree.map(_share_cpu_buffers, copy) if self._on_cpu else copy
+    def put_weights(self, params: Params, old: Params = None) -> Params:
+        """A copy of the weights on the engine's devices, always with the same shardings.
+
+        Args:
+            params: the learner's weights.
+            old: those of an earlier call, which are donated: no program may use them any more.
+        """
+        if not self._shares_buffers:
+            return self._publication(params, old)
+        return jax.tree.map(_share_cpu_buffers, self._publication(params))
 
     def prefill(
         self,

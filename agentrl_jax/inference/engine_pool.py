@@ -45,7 +45,10 @@ def make_engine(
     configs[-1].devices()  # raises before any engine is made
     return EnginePool(
         [
-            LocalEngine(policy, c, params, detokenize=detokenize, first_row=i * c.rows)
+            # The pool's own thread publishes, while another one may read the weights in use.
+            LocalEngine(
+                policy, c, params, detokenize=detokenize, first_row=i * c.rows, in_place=False
+            )
             for i, c in enumerate(configs)
         ]
     )

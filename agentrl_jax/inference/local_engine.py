@@ -1,8 +1,9 @@
 """`LocalEngine`: samples on this process's devices and keeps KV caches between turns."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class LocalEngine:
         version: int = 0,
         detokenize: Callable[[Sequence[int]], str] | None = None,
         first_row: int = 0,
+        in_place: bool = True,
     ) -> None:
         """Compile all programs and start the engine's thread.
 
@@ -44,6 +46,8 @@ class LocalEngine:
             version: tags the tokens sampled with these weights.
             detokenize: decodes token ids; only stop strings need it.
             first_row: the number of its first row in the times of calls.
+            in_place: new weights take the memory of the old ones, so that what `weights_in_use`
+                returned is deleted then; else there are two copies during a publication.
 
         Raises:
             UserError: the config's sizes do not fit each other or the devices.
@@ -83,7 +87,8 @@ class LocalEngine:
             c, self._device_state, self._slot_table, self._scheduler, self._condition, detokenize
         )
         self.busy_seconds: float = 0.0  # the time during which programs ran
-        self._closed = False
+        self._closed, self._in_place = False, in_place
+        self._is_stepping, self._pauses = False, 0  # blocks between steps, waiting or running
         self._error: BaseException | None = None
         self._pending_weights: tuple[Params, int, bool] | None = None
         self._params, self._version = self._device_state.put_weights(params), version
@@ -175,12 +180,42 @@ class LocalEngine:
             self._notify()
 
     def publish(self, params: Params, version: int, recompute: bool = False) -> None:
-        """See `Engine.publish`."""
-        copy = self._device_state.put_weights(params)
+        """See `Engine.publish`.
+
+        Between two steps the new weights take the memory of the old ones. They are a second copy
+        where these are still needed: by calls that drain, or by the step that this is called from.
+        """
+        drains = self.config.drain_before_update
+        if drains or not self._in_place or threading.current_thread() is self._thread:
+            copy = self._device_state.put_weights(params)
+            with self._condition:
+                recompute |= self._pending_weights is not None and self._pending_weights[2]
+                self._pending_weights = copy, version, recompute
+                self._notify()
+            return
+        with self._between_steps():
+            if self._pending_weights is not None:
+                recompute |= self._pending_weights[2]
+                self._pending_weights = None
+            self._params = self._device_state.put_weights(params, self._params)
+            self._version = version
+            self._slot_table.on_new_weights(recompute)
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """No step runs in the block; an error in it stops the engine."""
         with self._condition:
-            recompute |= self._pending_weights is not None and self._pending_weights[2]
-            self._pending_weights = copy, version, recompute
-            self._notify()
+            self._pauses += 1
+            self._condition.wait_for(lambda: not self._is_stepping)
+        try:
+            yield
+        except BaseException as error:
+            self._error, self._closed = error, True
+            raise
+        finally:
+            with self._condition:
+                self._pauses -= 1
+                self._notify()
 
     def weights_in_use(self) -> Sequence[tuple[int, Params]]:
         """See `WeightHolder.weights_in_use`."""
@@ -203,22 +238,29 @@ class LocalEngine:
         try:
             while True:
                 with self._condition:
-                    while not (
-                        self._closed or self._pending_weights or self._scheduler.has_requests
+                    while not self._closed and (
+                        self._pauses or not (self._pending_weights or self._scheduler.has_requests)
                     ):
                         self._condition.wait()
                     if self._closed:
                         break
                     self._wait_for_batch()
+                    if self._pauses:
+                        continue
                     self._admit(evict=True)
-                    params, version = self._params, self._version
+                    self._is_stepping = True
                 start = time.monotonic()
-                self._model_runner.step(params, version)
+                self._model_runner.step(self._params, self._version)
+                with self._condition:
+                    self._is_stepping = False
+                    self._condition.notify_all()
                 self._scheduler.last_step_seconds = time.monotonic() - start
                 self.busy_seconds += self._scheduler.last_step_seconds
         except BaseException as error:
             self._error = error
         with self._condition:
+            self._is_stepping = False
+            self._condition.notify_all()
             stopped = RuntimeError("the engine has stopped")
             stopped.__cause__ = self._error
             active = (request for _, _, request in self._slot_table.active)

@@ -1,12 +1,8 @@
-"""`DataShard`: which rows of a global batch this process feeds.
-
-Also copies of weights between processes and the global mesh.
-"""
+"""`DataShard`: which rows of a global batch this process feeds; also copies of arrays on a mesh."""
 
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,7 +15,6 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import BATCH_AXES, batch_sharding, num_shards
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.packing import Batch, PackedLayout
-from agentrl_jax.pytree import AnyArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,37 +178,3 @@ def put_sharded(x: Any, sharding: Any) -> Array:
         return jax.random.wrap_key_data(put_sharded(jax.random.key_data(x), sharding))
     host = np.asarray(x)
     return jax.make_array_from_callback(x.shape, sharding, lambda index: host[index])
-
-
-def to_local_devices(x: AnyArray) -> AnyArray:
-    """A global array gathered to this process's devices, and split over them where it divides.
-
-    It moves between devices only, never through the host.
-    """
-    if isinstance(x, np.ndarray) or x.is_fully_addressable:
-        return x
-    process_mesh = _process_mesh(tuple(x.sharding.device_set))
-    num_local = len(process_mesh.local_devices)
-    axis = next((i for i, size in enumerate(x.shape) if size % num_local == 0), None)
-    spec = PartitionSpec() if axis is None else PartitionSpec(*(None,) * axis, "local")
-    gathered = jax.device_put(x, NamedSharding(process_mesh, spec))
-    local_mesh = Mesh(process_mesh.devices[_process_row(process_mesh)], ("local",))
-    pieces = {shard.device: shard.data for shard in gathered.addressable_shards}
-    return jax.make_array_from_single_device_arrays(
-        x.shape, NamedSharding(local_mesh, spec), [pieces[device] for device in local_mesh.devices]
-    )
-
-
-@functools.cache
-def _process_mesh(devices: Sequence[Any]) -> Mesh:
-    """A mesh (process, local) of devices. Raises UserError where processes have unequally many."""
-    by_process: dict[int, list[Any]] = {}
-    for device in sorted(devices, key=lambda device: device.id):
-        by_process.setdefault(device.process_index, []).append(device)
-    if len(set(map(len, by_process.values()))) > 1:
-        raise UserError("every process must have equally many devices in the learner's mesh")
-    return Mesh(np.array([by_process[p] for p in sorted(by_process)]), ("process", "local"))
-
-
-def _process_row(process_mesh: Mesh) -> int:
-    return [row[0].process_index for row in process_mesh.devices].index(jax.process_index())

@@ -15,12 +15,8 @@ from agentrl_jax.engine import WeightHolder
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.sampling_weights import sampling_dtype, sampling_weights
+from agentrl_jax.sampling_weights import only_moves, sampling_dtype, sampling_weights
 
-# What an engine may do with weights that keeps the set of their numbers.
-LAYOUT_PRIMITIVES = {
-    "slice", "dynamic_slice", "squeeze", "reshape", "transpose", "copy", "copy_p",
-}  # fmt: skip
 MAX_VERSIONS = 8  # that are remembered: an engine may lag behind by some
 
 
@@ -68,16 +64,7 @@ def keeps_numbers(policy: Policy) -> bool:
     weights.
     """
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    return _only_moves(jax.make_jaxpr(policy.unstack)(shapes).jaxpr)
-
-
-def _only_moves(jaxpr: Any) -> bool:
-    return all(
-        _only_moves(eqn.params["jaxpr"].jaxpr)
-        if eqn.primitive.name in ("pjit", "jit")
-        else eqn.primitive.name in LAYOUT_PRIMITIVES
-        for eqn in jaxpr.eqns
-    )
+    return only_moves(jax.make_jaxpr(policy.unstack)(shapes).jaxpr)
 
 
 class EngineWeights:

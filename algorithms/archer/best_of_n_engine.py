@@ -13,9 +13,10 @@ import numpy as np
 
 from agentrl_jax.algorithms.archer.replay_buffer import decode_ids
 from agentrl_jax.algorithms.archer.twin_trainer import TwinCriticTrainer
+from agentrl_jax.distributed.resharding import reshard
+from agentrl_jax.distributed.sharding import MeshConfig, make_mesh, replicated_sharding
 from agentrl_jax.engine import Engine, PromptImage
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.data_shards import to_local_devices
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
@@ -141,10 +142,9 @@ class BestOfNSelector:
 
     def set_target_params(self, target: Params) -> None:
         """Score by these weights from now on."""
-        device = jax.local_devices()[0]
-        self._target = jax.tree.map(
-            lambda x: jnp.copy(jax.device_put(to_local_devices(x), device)), target
-        )
+        mesh = make_mesh(MeshConfig(), jax.local_devices()[:1])
+        sharding = replicated_sharding(mesh)
+        self._target = jax.tree.map(lambda x: jnp.copy(reshard(x, sharding)), target)
 
     def __call__(self, candidates: Sequence[Sequence[Call]]) -> list[int]:
         """The index of the selected call among each prompt's candidates."""

@@ -17,12 +17,12 @@ from jaxtyping import Array
 
 from agentrl_jax.algorithms.offline.token_values import PolicyWithValues, TrainableValues
 from agentrl_jax.algorithms.policy_gradient.scoring import scoring_sequence
+from agentrl_jax.distributed.resharding import reshard
 from agentrl_jax.distributed.sharding import batch_sharding, weight_shardings, with_auto_axes
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.keys import seed_of
 from agentrl_jax.learner.chunked_logp import make_logp_forward
-from agentrl_jax.learner.data_shards import to_local_devices
 from agentrl_jax.learner.packing import Batch, PackedLayout, pack_branches, split_bins
 from agentrl_jax.learner.sequences import TrainingSequence
 from agentrl_jax.policy import Params, Policy
@@ -165,9 +165,7 @@ class ActionRanker:
     def set_weights(self, params: Params, version: int) -> None:
         """Copy new weights."""
         shardings = weight_shardings(self._mesh, self._axes, params)
-        placed = jax.tree.map(
-            lambda x, sharding: jax.device_put(to_local_devices(x), sharding), params, shardings
-        )
+        placed = jax.tree.map(reshard, params, shardings)
         # weights, their version, and the scores by these weights by digest of (prompt, action)
         self._snapshot = (self._copy_params(placed), version, dict[bytes, float]())
 

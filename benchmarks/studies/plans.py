@@ -24,16 +24,16 @@ flags.DEFINE_bool("print_only", False, "Compile nothing.")
 V5E: dict[str, Any] = {
     "topology": "v5e:8x8",
     "preset": "qwen3_8b",
-    "param_dtype": "bfloat16",
     "rows": 64,
     "length": 8192,
     "positions": 8192,
     "engine_rows": 8,
-    "programs": "update,publish,prefill,decode",
+    "programs": "update",
 }
 V5P: dict[str, Any] = V5E | {"topology": "v5p:4x4x4", "preset": "qwen3_32b", "engine_rows": 32}
 CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64": V5E,
+    "qwen3_8b-v5e-64-engine": V5E | {"programs": "publish,prefill,decode"},
     "qwen3_8b-v5e-64-length-x10": V5E | {"length": 81_920, "programs": "update"},
     "qwen3_8b-v5e-64-calls-x10": V5E | {"engine_rows": 80, "programs": "decode"},
     "qwen3_8b-v5e-64-slices-x10": V5E
@@ -44,7 +44,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "qwen3_32b-v5p-128-calls-x10": V5P | {"engine_rows": 320, "programs": "decode"},
     "qwen3_32b-v5p-128-slices-x10": V5P
     | {"topology": "10x v5p:4x4x4", "data": 10, "rows": 640, "programs": "update"},
-    "qwen3_32b-v5p-128-float32": V5P | {"param_dtype": "float32", "programs": "publish"},
+    "qwen3_32b-v5p-128-engine-float32": V5P | {"engine_dtype": "float32", "programs": "publish"},
 }
 
 

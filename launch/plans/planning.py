@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jax.sharding import Mesh
+
 from agentrl_jax.compiler.hardware import ChipSpec, chip_spec
 from agentrl_jax.compiler.topology import slice_index, topology_mesh
 from agentrl_jax.errors import UserError
@@ -180,7 +182,7 @@ def compile_plan(spec: PlanSpec) -> Plan:
         ),
     )
     sampled, serving = _sampling_costs(
-        engine, chip, {} if spec.separate_chips else learner, set(names) & set(SAMPLING_PROGRAMS)
+        engine, chip, mesh, learner, spec.separate_chips, set(names) & set(SAMPLING_PROGRAMS)
     )
     also_resident = learner | ({} if spec.separate_chips else serving)
     trained = {
@@ -202,32 +204,35 @@ def _host_topology(topology: str, chip: ChipSpec, chips: int) -> str:
 
 
 def _sampling_costs(
-    engine: EnginePrograms, chip: ChipSpec, learner_bytes: dict[str, int], names: Collection[str]
+    engine: EnginePrograms,
+    chip: ChipSpec,
+    learner_mesh: Mesh,
+    learner_bytes: dict[str, int],
+    is_apart: bool,
+    names: Collection[str],
 ) -> tuple[dict[str, ProgramCost], dict[str, int]]:
     """The costs of the engine's named programs, and the bytes that it holds between programs.
 
-    `publish` is compiled first and reported if it fails: its outputs are the weights' shardings.
+    `publish` is `reshard` on the learner's chips and `publish` on the engine's.
     """
-    publish = engine.publish_program()
+    weights = engine.weight_shapes()
     resident = {
-        "engine weights": publish.arguments["copy"],
+        "engine weights": bytes_per_device(weights),
         "cache": bytes_per_device(engine.cache_shapes),
         "parked": bytes_per_device(engine.parked_shapes),
     }
-    if not names:
-        return {}, resident
-    result = compile_program(publish)
-    if result.compiled is None:
-        return {"publish": program_cost(publish, result, chip, learner_bytes | resident)}, resident
-    weights = engine.weight_shapes(result.compiled)
-    resident["engine weights"] = bytes_per_device(weights)
-    costs = (
-        {"publish": program_cost(publish, result, chip, learner_bytes | resident)}
-        if "publish" in names
-        else {}
-    )
+    beside = {} if is_apart else learner_bytes
+    costs: dict[str, ProgramCost] = {}
+    if "publish" in names:
+        reshard, write = engine.publication_programs(learner_mesh, weights)
+        held = learner_bytes | ({} if is_apart else resident)
+        costs["reshard"] = program_cost(reshard, compile_program(reshard), chip, held)
+        # Of a shard that another chip holds there are two copies until it is written.
+        held = beside | resident | {"sent shards": write.arguments["arrays on their way"]}
+        held["engine weights"] -= write.arguments["replaced"]
+        costs["publish"] = program_cost(write, compile_program(write), chip, held)
     for program in engine.sampling_programs(weights, names):
         costs[program.name] = program_cost(
-            program, compile_program(program), chip, learner_bytes | resident
+            program, compile_program(program), chip, beside | resident
         )
     return costs, resident

@@ -7,18 +7,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Compiled, Traced
 
+from agentrl_jax.distributed.resharding import first_step, layout_program, shared_layout
 from agentrl_jax.distributed.sharding import MeshConfig, weight_shardings
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.publication import Publication, WeightGroup
 from agentrl_jax.inference.sampling import SamplerState
 from agentrl_jax.launch.plans.subject import PlanSpec
 from agentrl_jax.models.adapters import LoraPolicy
 from agentrl_jax.models.memory_estimate import estimate_memory, visible_pair_fraction
 from agentrl_jax.policy import Policy
-from agentrl_jax.sampling_weights import sampling_dtype, sampling_weights
+from agentrl_jax.sampling_weights import sampling_dtype
 
 
 @dataclass(frozen=True)
@@ -99,37 +102,63 @@ class EnginePrograms:
 
     def __init__(self, spec: PlanSpec, mesh: Mesh) -> None:
         self.policy, self.config, self.mesh = spec.policy(), spec.engine_config(), mesh
-        self.dtype = sampling_dtype(self.policy, self.config.dtype)
+        dtype = sampling_dtype(self.policy, self.config.dtype)
+        self._shape_tree = jax.eval_shape(self.policy.init, jax.random.key(0))
+        self._shapes = jax.tree.leaves(self._shape_tree)
+        self._groups, self._tree = Publication(self.policy, mesh, dtype).groups(self._shape_tree)
         self.row_sharding = NamedSharding(mesh, PartitionSpec("data"))
         self.cache_shapes, self.parked_shapes = (
             _make_cache_shapes(self.policy, mesh, n, self.config)
             for n in (self.config.rows, self.config.parked_slots)
         )
 
-    def publish_program(self) -> Program:
-        """The program that copies the learner's weights into the engine's layout."""
-        shapes = jax.eval_shape(self.policy.init, jax.random.key(0))
-        shardings = weight_shardings(self.mesh, self.policy.axes(), shapes)
-        stacked = jax.tree.map(_sharded_shape, shapes, shardings)
-        with jax.set_mesh(self.mesh):
-            traced = jax.jit(
-                lambda p: jax.tree.map(jnp.copy, sampling_weights(self.policy, p, self.dtype))
-            ).trace(stacked)
-        return Program(
-            "publish",
-            self.mesh,
-            traced,
-            {"copy": bytes_per_device(stacked)},
-            2 * bytes_per_device(stacked),
-            0,
-            0.0,
-        )
+    def weight_shapes(self) -> Any:
+        """The engine's weights as shapes, with the shardings that publication gives them."""
+        leaves: dict[int, jax.ShapeDtypeStruct] = {}
+        for group in self._groups:
+            with jax.set_mesh(self.mesh):
+                program = group.program.lower(self._moved(group)).compile()
+            shapes = map(_sharded_shape, program.out_info, program.output_shardings)
+            leaves |= zip(group.outputs, shapes, strict=True)
+        return jax.tree.unflatten(self._tree, [leaves[i] for i in range(len(leaves))])
 
-    def weight_shapes(self, published: Compiled) -> Any:
-        """The engine's weights as shapes, from its compiled `publish`."""
-        return jax.tree.map(
-            lambda x, s: _sharded_shape(x, s), published.out_info, published.output_shardings
-        )
+    def publication_programs(self, learner_mesh: Mesh, weights: Any) -> list[Program]:
+        """What runs for the group of arrays that takes most memory when weights are published: its
+        largest array is resharded on the learner's devices, and the group is written over old
+        weights.
+
+        Args:
+            learner_mesh: its devices are taken in the order of the layout that is made there.
+            weights: the engine's, as `weight_shapes`.
+        """
+        group = max(self._groups, key=lambda group: bytes_per_device(self._moved(group)))
+        moved, every_old = self._moved(group), jax.tree.leaves(weights)
+        old = [every_old[i] for i in group.outputs]
+        with jax.set_mesh(self.mesh):
+            traced = group.program_into.trace(moved, old)
+        sizes = {"arrays on their way": bytes_per_device(moved), "replaced": bytes_per_device(old)}
+        write = Program("publish", self.mesh, traced, sizes, sum(sizes.values()), 0, 0.0)
+        shardings = weight_shardings(learner_mesh, self.policy.axes(), self._shape_tree)
+        position = max(range(len(moved)), key=lambda i: math.prod(moved[i].shape))
+        index, _, target = group.inputs[position]
+        source = jax.tree.leaves(shardings)[index]
+        x = _sharded_shape(moved[position], source)
+        layout = shared_layout(x, target)
+        assert isinstance(layout.mesh, Mesh)
+        devices = np.reshape(layout.mesh.devices, learner_mesh.devices.shape)
+        mesh = Mesh(devices, learner_mesh.axis_names, axis_types=learner_mesh.axis_types)
+        x = _sharded_shape(x, NamedSharding(mesh, source.spec))
+        traced = layout_program(first_step(x, layout), layout).trace(x)
+        sizes = {"cast array": bytes_per_device(x)}
+        traffic = bytes_per_device(x) + bytes_per_device(_sharded_shape(x, layout))
+        return [Program("reshard", mesh, traced, sizes, traffic, 0, 0.0), write]
+
+    def _moved(self, group: WeightGroup) -> list[jax.ShapeDtypeStruct]:
+        """A group's arrays on the engine's devices, before they are written."""
+        return [
+            jax.ShapeDtypeStruct(self._shapes[i].shape, dtype, sharding=sharding)
+            for i, dtype, sharding in group.inputs
+        ]
 
     def sampling_programs(self, params: Any, names: Collection[str]) -> Iterator[Program]:
         """Those named of `prefill`, `decode` and `move`, which copies slots of the cache."""

@@ -551,8 +551,35 @@ def test_a_call_in_flight_continues_under_new_weights_and_tags_its_tokens(
     other_engine.publish(PARAMS, 0)
 
 
-def test_nothing_is_compiled_after_the_warm_up(other_engine: LocalEngine):
+def test_another_thread_publishes_between_steps(other_engine: LocalEngine):
+    futures = [
+        other_engine.submit(environment_tokens(row, 0), Sampling(budget=40), (row,))
+        for row in range(9)
+    ]
+    for version in range(1, 7):
+        other_engine.publish((PARAMS, OTHER_PARAMS)[version % 2], version)
+    for future in futures:
+        versions = future.result(timeout=60).version
+        assert (np.diff(versions) >= 0).all() and versions[-1] == 6
+    other_engine.publish(PARAMS, 0)
+
+
+def test_a_publication_that_fails_stops_the_engine(
+    stub_engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*arguments: Any) -> None:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(stub_engine._device_state, "put_weights", fail)
+    with pytest.raises(MemoryError):
+        stub_engine.publish(PARAMS, 1)  # a part of the old weights may be gone
+    with pytest.raises(RuntimeError, match="the engine has stopped"):
+        stub_engine.submit(environment_tokens(0, 0), Sampling(budget=1), (0,))
+
+
+def test_nothing_is_compiled_after_the_first_publication(other_engine: LocalEngine):
     engine = other_engine
+    engine.publish(PARAMS, 0)
     with record_compilations() as compiled:
         for first in range(100, 124, 8):
             crowd = [Conversation(engine, seed, sampling_for) for seed in range(first, first + 8)]
@@ -569,13 +596,14 @@ def test_nothing_is_compiled_after_the_warm_up(other_engine: LocalEngine):
 
 
 @pytest.mark.parametrize("sizes", [{}, {"data": 8}, {"fsdp": 4, "tensor": 2}])
-def test_weights_of_any_mesh_are_published_without_a_compilation(
+def test_later_weights_of_any_mesh_are_published_without_a_compilation(
     engine: LocalEngine, sizes: dict[str, int]
 ):
     mesh = device_mesh(**sizes)
     shardings = weight_shardings(mesh, POLICY.axes(), PARAMS)
     before = call_contents(Conversation(engine, 0, Sampling(budget=30)).play(2))
     params = jax.device_put(PARAMS, shardings)
+    engine.publish(params, 0)
     with record_compilations() as compiled:
         engine.publish(params, 0)
         assert call_contents(Conversation(engine, 0, Sampling(budget=30)).play(2)) == before

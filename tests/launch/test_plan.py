@@ -15,6 +15,7 @@ from support.fixtures import device_mesh
 from support.small_plan import PARAMETERS, SMALL
 
 from agentrl_jax.compiler.hardware import CHIP_SPECS
+from agentrl_jax.compiler.topology import program_memory
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.scaling import Scaling
 from agentrl_jax.launch.plans.figures import (
@@ -134,7 +135,15 @@ def test_an_engine_holds_weights_and_cache():
         bytes_per_device(engine.cache_shapes) == 4 * row // 4
         and bytes_per_device(engine.parked_shapes) == 3 * row // 4
     )
-    assert engine.publish_program().arguments["copy"] == pytest.approx(PARAMETERS * 4 / 4, rel=0.01)
+    weights = engine.weight_shapes()
+    assert bytes_per_device(weights) >= PARAMETERS * 2 / 4  # bfloat16; a CPU has the head twice
+    learner_mesh = device_mesh(fsdp=8)
+    reshard, write = engine.publication_programs(learner_mesh, weights)
+    assert write.arguments["arrays on their way"] == pytest.approx(PARAMETERS * 2 / 4, rel=0.02)
+    assert write.arguments["replaced"] == bytes_per_device(weights)  # all is one group
+    assert reshard.arguments == {"cast array": 1024 * 256 * 2 // 8}
+    memory = program_memory(reshard.compile())
+    assert memory.outputs == 1024 * 256 * 2 // 4 and memory.temporary < 1024 * 256 * 2
 
 
 def sum_program(mesh: Mesh) -> Program:
@@ -299,7 +308,7 @@ def test_the_tables_of_the_docs_are_those_of_the_stored_plans():
     assert len(ordered) == len(cells) and (not cells or scaling_table(ordered) in text)
 
 
-@pytest.mark.parametrize("name", ["qwen3_8b-v5e-64"])
+@pytest.mark.parametrize("name", ["qwen3_8b-v5e-64-engine", "qwen3_32b-v5p-128-engine"])
 def test_xlas_count_is_about_the_same_where_no_loop_hides_operations(name: str):
     """Prefill and a step of decode have no scan, so XLA's own count holds for them.
 

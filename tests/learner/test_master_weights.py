@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.fixtures import device_mesh, tiny_policy
 from support.learner_updates import batch_of, split_batch
 
 from agentrl_jax.inference.device_state import DeviceState
+from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.logp_bound import MAX_LOGP_GAP, logp_bound, rounding_bound
 from agentrl_jax.learner.optimizer import AdamWConfig
@@ -99,12 +101,13 @@ def test_devices_gather_weights_in_the_dtype_of_their_products(
     learner = Learner(policy, AdamWConfig().build(1), likelihood, device_mesh(**sizes))
     gradient, _ = learner.lower(split_batch(batch_of(0)[1], 16)[0])
     options = {"to": str(tmp_path), "hlo_as_text": True, "hlo_pass_re": "spmd-partitioning"}
-    seconds = jax.config.jax_persistent_cache_min_compile_time_secs
+    name = "jax_persistent_cache_min_compile_time_secs"
+    seconds = jax.config.values[name]
     try:  # a program from the cache is not dumped
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)
+        jax.config.update(name, 1e9)
         gradient.compile({f"xla_dump_{name}": value for name, value in options.items()})
     finally:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", seconds)
+        jax.config.update(name, seconds)
     (dump,) = tmp_path.glob("*after_spmd-partitioning*.txt")
     gathers = GATHER.findall(dump.read_text())
     shapes = {shape for _, shape in gathers}
@@ -114,7 +117,11 @@ def test_devices_gather_weights_in_the_dtype_of_their_products(
 
 def test_rows_are_looked_up_in_the_narrow_dtype_and_their_gradient_is_summed_in_the_tables():
     table, tokens = jax.random.normal(jax.random.key(0), (5, 4)), jnp.zeros((1, 1000), jnp.int32)
-    rows, pullback = jax.vjp(lambda table: embedding_lookup(table, tokens, "bfloat16"), table)
+
+    def lookup(table: jax.Array) -> jax.Array:
+        return jnp.asarray(embedding_lookup(table, tokens, "bfloat16"))
+
+    rows, pullback = jax.vjp(lookup, table)
     np.testing.assert_array_equal(rows[0, 0], table[0].astype(jnp.bfloat16))
     (gradient,) = pullback(jnp.ones_like(rows))
     assert gradient.dtype == jnp.float32 and gradient[0].tolist() == [1000.0] * 4
@@ -159,10 +166,15 @@ def test_an_engine_holds_and_computes_with_the_compute_dtype_of_its_policy():
 
 
 def test_the_bound_of_log_probs_knows_the_engines_dtype():
-    policy = tiny_policy()
+    policy = tiny_policy(width=64, hidden=256, heads=4, kv_heads=2, head_size=16)
     params = policy.init(jax.random.key(0))
     assert rounding_bound(params, policy.unstack(params)) == 0.0
     rounded = sampling_weights(policy, params, jnp.dtype("bfloat16"))
     bound = rounding_bound(params, rounded)
     assert bound == MAX_LOGP_GAP["bfloat16"] > logp_bound(policy)
     assert rounding_bound(rounded, rounded) == 0.0
+    _, batch = batch_of(0)
+    narrow = narrow_matrices(params, jnp.dtype("bfloat16"))
+    learner, engine = (jax.jit(partial(token_logp, policy))(x, batch)[0] for x in (params, narrow))
+    gap = float(jnp.abs(learner - engine)[batch.action_mask].mean())
+    assert logp_bound(policy) < gap < bound / 10  # 4e-3

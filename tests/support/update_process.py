@@ -24,8 +24,8 @@ from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods import grpo, ppo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.distributed.process_group import ProcessGroup, initialize
-from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
-from agentrl_jax.learner.data_shards import to_local_devices
+from agentrl_jax.distributed.resharding import reshard
+from agentrl_jax.distributed.sharding import MeshConfig, make_mesh, replicated_sharding
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.heads import HeadConfig
@@ -108,8 +108,9 @@ def train_steps(
                 f"{name} of step {step}": np.asarray(x, np.float64) for name, x in metrics.items()
             }
     trained = {"policy": state.params, "critic": state.extra.critic and state.extra.critic.params}
+    here = replicated_sharding(make_mesh(MeshConfig(), jax.local_devices()[:1]))
     for path, x in jax.tree_util.tree_leaves_with_path(trained):
-        results[jax.tree_util.keystr(path)] = np.asarray(to_local_devices(x))
+        results[jax.tree_util.keystr(path)] = np.asarray(reshard(x, here))
     return results
 
 
