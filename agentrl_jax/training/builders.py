@@ -40,6 +40,7 @@ from agentrl_jax.workers.ray_pool import RayPool
 from agentrl_jax.workers.thread_pool import ThreadPool
 
 MIN_MEMORY_MB = 256
+DEFAULT_MEMORY_MB = 4096  # of a worker process; most take less than 300
 MAX_WORKERS = 10_000
 
 
@@ -50,7 +51,8 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
         UserError: the fields of the config do not go together.
     """
     _check_worker_fields(environment)
-    max_reply_bytes, memory_bytes = environment.reply_mb * 2**20, environment.memory_mb * 2**20
+    max_reply_bytes = environment.reply_mb * 2**20
+    memory_bytes = max(environment.memory_mb or DEFAULT_MEMORY_MB, 0) * 2**20
     count, interpreter = environment.workers, environment.interpreter
     limit = ObservationLimit(environment.observation_kb * 2**10, environment.truncate_observations)
     if environment.cluster.actors:
@@ -89,16 +91,16 @@ def _check_worker_fields(environment: EnvironmentConfig) -> None:
         )
     if e.workers > MAX_WORKERS:
         raise UserError(f"{prefix}.workers must be at most {MAX_WORKERS:,}, not {e.workers:,}")
-    if e.memory_mb and e.memory_mb < MIN_MEMORY_MB:
+    if e.memory_mb < MIN_MEMORY_MB and e.memory_mb not in (0, -1):
         raise UserError(
-            f"{prefix}.memory_mb must be 0 (unlimited) or at least {MIN_MEMORY_MB}, "
-            "so that a worker can start"
+            f"{prefix}.memory_mb must be 0 ({DEFAULT_MEMORY_MB:,}), -1 (unlimited) or at least "
+            f"{MIN_MEMORY_MB}, so that a worker can start"
         )
     if e.threads and not e.workers:
         raise UserError(
             f"{prefix}.threads needs {prefix}.workers, the number of threads, to be at least 1"
         )
-    if not in_processes and (e.interpreter or e.memory_mb):
+    if not in_processes and (e.interpreter or e.memory_mb > 0):
         raise UserError(
             f"{prefix}.interpreter and memory_mb are for worker processes: "
             "set workers to at least 1 and threads to False"

@@ -54,7 +54,9 @@ class EnvironmentConfig(EnvironmentSpec):
     threads: bool = False
     # Python of the worker processes, with this package but not necessarily JAX; empty: this one.
     interpreter: str = field(default="", metadata=external("program"))
-    memory_mb: int = 0  # address space of a worker process; 0: unlimited
+    # Resident memory of a worker process with all that it started, on Linux: one that has more is
+    # replaced, and its episode has failed. 0: DEFAULT_MEMORY_MB, -1: unlimited.
+    memory_mb: int = 0
     # Environment variables that worker processes get beyond those of `workers.variables`, which
     # are without tokens and keys.
     pass_variables: tuple[str, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.workers.memory_watch import MemoryWatch
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
@@ -36,7 +37,7 @@ class ProcessPool:
         Args:
             count: processes.
             interpreter: a python that has this package, JAX not needed; empty: this one.
-            memory_limit: bytes per process; 0: no limit.
+            memory_limit: resident bytes of each process with all that it started; 0: no limit.
             max_reply_bytes: the size of the largest reply.
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.
@@ -67,6 +68,8 @@ class ProcessPool:
             str(int(observations.truncate)),
         ]
         self._count, self._max_reply_bytes = count, max_reply_bytes
+        self._memory_limit = memory_limit
+        self._memory: MemoryWatch | None = None
         self._current: dict[int, WorkerProcess] = {}
         self._processes: set[WorkerProcess] = set()
 
@@ -93,12 +96,13 @@ class ProcessPool:
     def _spawn(self, i: int) -> WorkerProcess:
         self._processes = {process for process in self._processes if not process.has_exited}
         self._current[i] = WorkerProcess(
-            i + 1, self._command, self._environment, self._max_reply_bytes
+            i + 1, self._command, self._environment, self._max_reply_bytes, self._memory
         )
         self._processes.add(self._current[i])
         return self._current[i]
 
     async def start(self) -> None:
+        self._memory = MemoryWatch(self._memory_limit) if self._memory_limit else None
         try:
             await asyncio.gather(*(self._spawn(i).start_task for i in range(self._count)))
         except OSError as error:
@@ -109,6 +113,9 @@ class ProcessPool:
     async def stop(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
         self._processes, self._current = set(), {}
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
 
 def check_interpreter(interpreter: str) -> None:

@@ -2,20 +2,23 @@
 
 `python -m agentrl_jax.workers.server MEMORY LARGEST TEXT CUT FD` reads lists of requests as JSON
 lines and writes lists of replies; any interpreter that has this package without JAX will do. MEMORY
-limits the process, LARGEST one reply, TEXT an observation's text, all in bytes; a longer text is
-cut where CUT is 1. FD is the descriptor of a file of two int64, to which
+bounds what is resident after a request, LARGEST one reply, TEXT an observation's text, all in
+bytes; a longer text is cut where CUT is 1. FD is the descriptor of a file of two int64, to which
 it writes the request in progress and its start (monotonic, in nanoseconds): so the pool knows which
 environment hangs or died.
 """
 
+import contextlib
 import json
 import mmap
 import os
+import resource
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,6 +26,7 @@ import numpy as np
 from agentrl_jax.environment import Environment, make
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, action_to_json, with_call_ids
+from agentrl_jax.workers.memory_watch import resident_bytes, too_large
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.validation import invalid_output_failure, validate_reset, validate_step
 
@@ -195,10 +199,7 @@ def main(
 ) -> None:
     """Answer requests on stdin until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    if memory_limit:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+    _die_first()
     # Environments must neither print into the replies nor read from the requests: the copies are
     # closed in every program that they start, as is the file of the status.
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -216,17 +217,39 @@ def main(
         ready, flushed = [], time.monotonic_ns()
         for request in json.loads(line):
             status[1] = now = time.monotonic_ns()
-            status[0] = request["id"]
+            status[0] = request_id = request["id"]
             may_be_slow = request["op"] in ("reset", "play")
             if ready and (now - flushed > FLUSH_NS or may_be_slow):
                 _write_replies(replies, ready)
                 ready, flushed = [], now
-            ready.append(handle_request(server, request, max_reply_bytes))
+            reply = handle_request(server, request, max_reply_bytes)
+            ready.append(_check_memory(reply, request_id, memory_limit) if memory_limit else reply)
             # An environment may hold the memory forever: exit, for the sake of later requests.
             if ready[-1].endswith(OUT_OF_MEMORY_SUFFIX):
                 _write_replies(replies, ready)
                 return
         _write_replies(replies, ready)
+
+
+def _die_first() -> None:
+    """Where the machine has no memory left, Linux kills this process and not the one that trains."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _check_memory(reply: str, request_id: int, limit: int) -> str:
+    """The reply to a request, or a failure where the process has more memory after it.
+
+    The pool's `MemoryWatch` looks at other processes and in the middle of a request, but may be
+    late and blame the next environment.
+    """
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= limit:  # a syscall, no file
+        return reply
+    size = resident_bytes()
+    if size <= limit:
+        return reply
+    failure = f"the worker {too_large(size)}"
+    return json.dumps({"id": request_id, "failure": failure, "kind": "memory"})
 
 
 def exit_with_parent(parent: int) -> None:

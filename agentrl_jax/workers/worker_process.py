@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure
+from agentrl_jax.workers.memory_watch import MemoryWatch, too_large
 from agentrl_jax.workers.pool import ignore_result
 from agentrl_jax.workers.request_queue import RequestQueue
 
@@ -34,9 +35,14 @@ class WorkerProcess(asyncio.SubprocessProtocol):
     """
 
     def __init__(
-        self, number: int, command: Sequence[str], environment: dict[str, str], max_reply_bytes: int
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: dict[str, str],
+        max_reply_bytes: int,
+        memory: MemoryWatch | None = None,
     ) -> None:
-        self._number, self._max_reply_bytes = number, max_reply_bytes
+        self._number, self._max_reply_bytes, self._memory = number, max_reply_bytes, memory
         self.is_closing = False  # it accepts no more requests
         self.pid: int | None = None
         self._loop = asyncio.get_running_loop()
@@ -128,6 +134,8 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         self._transport = cast(asyncio.SubprocessTransport, transport)
         self._stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
         self.pid = self._transport.get_pid()
+        if self._memory is not None:
+            self._memory.add(self.pid, self._on_memory_exceeded)
         if self.is_closing:
             self._kill()
         self._flush()
@@ -195,8 +203,11 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         else:
             sys.stderr.write(data.decode(errors="replace"))
 
+    def _on_memory_exceeded(self, size: int) -> None:
+        self.kill(EnvironmentFailure(f"{self.name} and what it started {too_large(size)}", "memory"))
+
     def kill(self, failure: EnvironmentFailure) -> None:
-        """Kill it; the request in progress raises `failure`."""
+        """Kill it; the request in progress raises `failure`. Safe to call from other threads."""
         if self._failure is None:
             self._failure, self.is_closing = failure, True
         self._kill()
@@ -213,6 +224,8 @@ class WorkerProcess(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self.is_closing = True
+        if self._memory is not None and self.pid is not None:
+            self._memory.remove(self.pid)
         self._exit_event.set()
         self._on_gone()
         # Processes that it started may have escaped and keep its pipe open.

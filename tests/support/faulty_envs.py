@@ -1,5 +1,6 @@
 """Environments that misbehave, importable in a worker as "support.faulty_envs:Faulty-v0"."""
 
+import mmap
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ for fd in range(3, 1024):
     print(fd)
 """
 LEAKED_MEMORY: list[bytearray] = []
+LEAK = "x = []\nwhile True: x.append(bytearray(2**24))"
+MAP_NORESERVE = 0x4000  # on Linux
 
 
 def _forge_message(**fields: Any) -> Message:
@@ -146,6 +149,22 @@ class Faulty(Environment):
         if self.how == "leak":
             while True:
                 LEAKED_MEMORY.append(bytearray(2**24))
+        if self.how == "leak in a child":
+            subprocess.run([sys.executable, "-c", LEAK])
+        if self.how == "keep":
+            LEAKED_MEMORY.append(bytearray(400 * 2**20))
+        if self.how == "reserve":
+            mmap.mmap(-1, 2**36, flags=mmap.MAP_PRIVATE | MAP_NORESERVE)
+            np.zeros(2**31)  # nothing is written to it
+        if self.how == "fork":
+            LEAKED_MEMORY.append(bytearray(150 * 2**20))
+            children = [os.fork() for _ in range(3)]  # which share it
+            if 0 in children:
+                time.sleep(600)
+            time.sleep(1.0)
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         if self.how == "chatter":
             while True:
                 os.write(1, b"lorem ipsum " * 1000)

@@ -63,7 +63,7 @@ WORKER_FAULTS = [
     ("sleep", "deadline", "no answer from "),
     ("die", "died", "died (signal 9)"),
     ("leave", "died", "died (exit code 3)"),
-    ("leak", "memory", "the worker ran out of memory"),
+    ("leak", "memory", " MiB of memory, more than it may"),
     ("chatter", "flood", "printed more than 1,048,576 bytes in one turn"),
 ]
 FAULTS = [
@@ -287,6 +287,7 @@ def test_spares_fill_a_group_and_the_dropped_are_still_counted(tmp_path: Path):
         ({"workers": 0, "interpreter": sys.executable}, "for worker processes"),
         ({"workers": 2, "threads": True, "memory_mb": 512}, "for worker processes"),
         ({"memory_mb": 10}, "at least 256"),
+        ({"memory_mb": -2}, "at least 256"),
         ({"workers": 0, "cluster": ClusterConfig(actors=1)}, "cluster is for worker processes"),
         ({"threads": True, "cluster": ClusterConfig(actors=1)}, "cluster is for worker processes"),
         ({"cluster": ClusterConfig(actors=1, heartbeat_timeout=0.0)}, "seconds above 0"),
