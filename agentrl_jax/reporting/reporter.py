@@ -100,7 +100,7 @@ class Reporter:
                 "time/seconds": _finite_or_none(seconds),
                 **numbers,
             }
-            self._metrics_file.write(jsonl.dumps(line, "a step") + "\n")
+            self._metrics_file.write(jsonl.record_line(line, "a step"))
             self._metrics_file.flush()
             writer = self._tensorboard_writer()
             for name, value in {"time/seconds": seconds, **numbers}.items():

@@ -15,7 +15,7 @@ from typing import Any
 from agentrl_jax.config_tree import is_omitted
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.code_version import code_version
-from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.storage.digests import DIGESTS_FILE, digested_write, file_damage
 from agentrl_jax.storage.format_version import (
     RUN_FORMAT_VERSION,
     VERSION_KEY,
@@ -214,7 +214,7 @@ def bind_run_dir(run_dir: Path, config: Any) -> bool:
                     "pass --run_dir=... or --fresh"
                 )
             return True
-        with atomic_write(path) as unfinished:
+        with digested_write(path) as unfinished:
             unfinished.write_text(json.dumps({**data, CODE_KEY: code_version()}, indent=1))
     except ValueError as error:
         raise UserError(f"{path} is damaged: pass --fresh to start over") from error
@@ -254,7 +254,17 @@ def _versioned(data: Any) -> dict[str, Any]:
 
 
 def read_config_data(run_dir: Path) -> dict[str, Any]:
-    """The config in JSON form; ValueError where it is none, UserError for another version."""
+    """The config in JSON form.
+
+    Raises:
+        ValueError: it is none.
+        UserError: it is of another format version, or not as it was written.
+    """
+    if damage := file_damage(run_dir / CONFIG_FILE):
+        raise UserError(
+            f"{run_dir / CONFIG_FILE} is damaged ({damage}): restore it from a copy; where you "
+            f"changed it yourself, delete its entry in {DIGESTS_FILE}"
+        )
     data = json.loads((run_dir / CONFIG_FILE).read_text())
     if not isinstance(data, dict):
         raise ValueError(f"an object was expected, not {type(data).__name__}")

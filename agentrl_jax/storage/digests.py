@@ -6,10 +6,11 @@ The file is written last, so a folder whose writing was cut short has none. SHA-
 GiB and thread on a CPU with SHA instructions; files are read by several threads.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -110,3 +111,46 @@ def folder_damage(folder: Path) -> str | None:
         return None
     except ValueError:
         return f"{DIGESTS_FILE} is damaged"
+
+
+@contextlib.contextmanager
+def digested_write(path: Path) -> Iterator[Path]:
+    """`atomic_write`, after which the digest of the file is kept in `digests.json` of its folder.
+
+    Where it is cut short the file has no digest.
+    """
+    forget_digest(path)
+    with atomic_write(path) as unfinished:
+        yield unfinished
+    keep_digest(path)
+
+
+def keep_digest(path: Path) -> None:
+    """Keep the digest of a file in its folder."""
+    write_digests(path.parent, {**_kept(path.parent), path.name: _digest_file(path)})
+
+
+def forget_digest(path: Path) -> None:
+    """Keep no digest of a file any more, because it is about to change."""
+    kept = _kept(path.parent)
+    if path.name in kept:
+        write_digests(path.parent, {name: x for name, x in kept.items() if name != path.name})
+
+
+def _kept(folder: Path) -> dict[str, FileDigest]:
+    """The digests in a folder; none where there are none or they are damaged."""
+    try:
+        return read_digests(folder)
+    except (OSError, ValueError):
+        return {}
+
+
+def file_damage(path: Path) -> str | None:
+    """What is wrong with a file of which a digest is kept; None where nothing is, or none is."""
+    try:
+        expected = read_digests(path.parent).get(path.name)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        return f"{DIGESTS_FILE} beside it is damaged"
+    return None if expected is None else find_damage(path.parent, {path.name: expected})

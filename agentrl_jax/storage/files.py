@@ -46,6 +46,15 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Delete what killed processes left unfinished in a folder; nobody else may write in it."""
+    for path in list(folder.rglob("*.unfinished")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def flush_to_disk(path: Path) -> None:
     """Return once the content of a file is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -58,7 +67,12 @@ def flush_to_disk(path: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically; dataclasses become objects, non-finite numbers null."""
     with atomic_write(path) as unfinished:
-        unfinished.write_text(json.dumps(_null_nonfinite(content), indent=1) + "\n")
+        unfinished.write_text(json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """JSON of many lines; dataclasses become objects, non-finite numbers null."""
+    return json.dumps(_null_nonfinite(content), indent=1) + "\n"
 
 
 def _null_nonfinite(x: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Files of JSON lines, such as the trajectory log and the metrics: strict, rewritten atomically."""
+"""Files of JSON lines, such as the trajectory log and the metrics: strict, rewritten atomically.
+
+The lines that a run writes end with a checksum (`line_checksum`), those of others need none.
+"""
 
 import json
 import math
@@ -10,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.digests import digested_write
 from agentrl_jax.storage.files import atomic_write
+from agentrl_jax.storage.line_checksum import add_checksum, without_checksum
 
 
 def filter_lines(path: str | os.PathLike[str], predicate: Callable[[dict[str, Any]], bool]) -> None:
@@ -24,21 +29,28 @@ def filter_lines(path: str | os.PathLike[str], predicate: Callable[[dict[str, An
     path = Path(path)
     if not path.exists():
         return
-    with atomic_write(path) as unfinished, open(unfinished, "w", encoding="ascii") as file:
-        for _, data in read_lines(path):
+    with atomic_write(path) as unfinished, open(unfinished, "wb") as file:
+        for _, data, line in _read_lines(path):
             if predicate(data):
-                file.write(json.dumps(data) + "\n")
+                file.write(line.rstrip(b"\n") + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def merge(paths: Sequence[Path], path: Path, sort_key: Callable[[dict[str, Any]], Any]) -> None:
-    """Merge JSONL files into one, its lines sorted by `sort_key`, and delete them."""
+    """Merge JSONL files into one, its lines sorted by `sort_key`, and delete them.
+
+    The digest of the new file is kept beside it.
+    """
     lines = sorted((data for part in paths for _, data in read_lines(part)), key=sort_key)
-    with atomic_write(path) as unfinished:
-        unfinished.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+    with digested_write(path) as unfinished:
+        unfinished.write_text("".join(map(_line, lines)), encoding="ascii")
     for part in paths:
         part.unlink()
+
+
+def _line(data: Mapping[str, Any]) -> str:
+    return add_checksum(json.dumps(data)) + "\n"
 
 
 def repair(path: str | os.PathLike[str]) -> None:
@@ -53,18 +65,24 @@ def repair(path: str | os.PathLike[str]) -> None:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (line number from 1, object) of a JSONL file.
+    """Yields (line number from 1, object) of a JSONL file, without checksums.
 
     What follows the last line feed counts only if it is a complete object.
 
     Raises:
         UserError: the file cannot be read, or another line is damaged; names file and line.
     """
+    for number, data, _ in _read_lines(path):
+        yield number, data
+
+
+def _read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any], bytes]]:
+    """`read_lines`, with each line as it stands in the file."""
     try:
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    data = json.loads(line)
+                    data = json.loads(without_checksum(line))
                     if not isinstance(data, dict):
                         raise ValueError(f"an object was expected, not {type(data).__name__}")
                 except (ValueError, RecursionError) as error:
@@ -73,7 +91,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, An
                     raise UserError(
                         f"{path}, line {number}: not a JSON object ({error}); delete the line"
                     ) from error
-                yield number, data
+                yield number, data, line
     except OSError as error:
         raise UserError(
             f"cannot read {path} ({error.strerror}): name a file of JSON lines"
@@ -93,6 +111,11 @@ def dumps(data: Mapping[str, Any], description: str) -> str:
             f"{description} cannot be written as JSON: {error}; "
             "put only plain data into an environment's info"
         ) from error
+
+
+def record_line(data: Mapping[str, Any], description: str) -> str:
+    """`dumps`, with a checksum and a line feed."""
+    return add_checksum(dumps(data, description)) + "\n"
 
 
 def _to_json_data(x: Any) -> Any:

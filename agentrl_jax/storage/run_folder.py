@@ -1,12 +1,18 @@
-"""A run folder as a whole: deleting what it holds, and the code that it was made with."""
+"""A run folder as a whole: deleting what it holds, its summary, the code that it was made with."""
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.code_version import code_version, version_changes
 from agentrl_jax.storage.config_json import CODE_KEY, CONFIG_FILE, read_config_data
+from agentrl_jax.storage.digests import digested_write, file_damage
+from agentrl_jax.storage.files import json_text
 from agentrl_jax.storage.folder_lock import LOCK_FILE
+
+SUMMARY_FILE = "summary.json"
 
 
 def empty_run_dir(run_dir: Path) -> None:
@@ -31,3 +37,22 @@ def code_changes(run_dir: Path) -> list[str]:
     """
     stored = read_config_data(run_dir).get(CODE_KEY)
     return version_changes(stored, code_version()) if isinstance(stored, dict) else []
+
+
+def write_summary(run_dir: Path, content: Any) -> None:
+    """Write the summary of a finished run, and keep its digest."""
+    with digested_write(run_dir / SUMMARY_FILE) as unfinished:
+        unfinished.write_text(json_text(content))
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    """What `write_summary` wrote.
+
+    Raises:
+        OSError: there is none.
+        ValueError: it is damaged.
+    """
+    path = run_dir / SUMMARY_FILE
+    if damage := file_damage(path):
+        raise ValueError(damage)
+    return json.loads(path.read_text())

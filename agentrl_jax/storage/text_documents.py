@@ -8,6 +8,7 @@ import numpy as np
 
 from agentrl_jax.documents import Document
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.digests import add_digests, folder_damage
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.storage.jsonl import read_lines
 
@@ -85,10 +86,12 @@ def write_tokens(
                 file.write(ids.tobytes())
     with atomic_write(folder / STARTS_FILE) as unfinished, open(unfinished, "wb") as file:
         np.save(file, np.asarray(starts, np.int64))
+    add_digests(folder)
 
 
 def is_complete(folder: Path) -> bool:
-    return (folder / STARTS_FILE).exists()
+    """Whether the tokens are there as they were written; else they are written again."""
+    return (folder / STARTS_FILE).exists() and not folder_damage(folder)
 
 
 def read_tokens(folder: Path) -> DocumentTokens:

@@ -22,7 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.storage.jsonl import dumps, read_lines
+from agentrl_jax.storage import jsonl
+from agentrl_jax.storage.digests import file_damage
 from agentrl_jax.storage.segments import segment_paths
 from agentrl_jax.storage.training_json import add_training, training_from_json
 from agentrl_jax.storage.trajectory_json import DAMAGED, trajectory_from_json, trajectory_to_json
@@ -50,22 +51,29 @@ def write(path: Path, trajectories: Sequence[Trajectory], step: int, phase: str)
 
 
 def record_line(record: TrajectoryRecord) -> str:
-    """A record as a line with its line feed; UserError where an `info` holds what JSON cannot."""
+    """A record as a line with its checksum and line feed.
+
+    Raises:
+        UserError: an `info` holds what JSON cannot.
+    """
     data = trajectory_to_json(record.trajectory)
     if record.training is not None:
         add_training(data, record.training)
     header = {"schema": SCHEMA, "phase": record.phase, "step": record.step}
-    return dumps({**header, **data}, record.trajectory.task) + "\n"
+    return jsonl.record_line({**header, **data}, record.trajectory.task)
 
 
 def read(path: Path) -> Iterator[TrajectoryRecord]:
     """The records of a file or of a run's folder `trajectories`, in order.
 
-    A truncated last line of a file is ignored.
+    A truncated last line of a file is ignored, unless a digest of the file is kept.
 
     Raises:
-        UserError: a line is damaged or of another schema; names file and line.
+        UserError: the file is not as it was written, or a line is damaged or of another schema;
+            names file and line.
     """
+    if damage := file_damage(path):
+        raise UserError(f"{path} is damaged ({damage}): restore it from a copy, or delete it")
     return read_files(segment_paths(path) if path.is_dir() else [path])
 
 
@@ -76,7 +84,7 @@ def read_files(paths: Iterable[Path]) -> Iterator[TrajectoryRecord]:
 
 
 def _read_file(path: Path) -> Iterator[TrajectoryRecord]:
-    for number, data in read_lines(path):
+    for number, data in jsonl.read_lines(path):
         if data.get("schema") != SCHEMA:
             schema = data.get("schema")
             raise UserError(

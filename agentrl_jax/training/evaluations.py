@@ -5,6 +5,7 @@ from pathlib import Path
 
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.storage import jsonl, trajectory_log
+from agentrl_jax.storage.digests import file_damage, forget_digest
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.evaluation import play_all
 from agentrl_jax.training.run_environments import evaluation_sources
@@ -32,7 +33,7 @@ class Evaluations:
 
     def is_complete(self, name: str) -> bool:
         """Whether a player has been evaluated in every environment."""
-        return all(self._path(name, label).exists() for label in self.sources)
+        return all(self._is_intact(self._path(name, label)) for label in self.sources)
 
     def play(self, name: str, player: str | None = None, strategy: Strategy | None = None) -> None:
         """Play the episodes that are not written yet, and write their trajectories.
@@ -51,8 +52,10 @@ class Evaluations:
         """`play` in the environment with this label."""
         processes, config = self._runtime.process_group, self._experiment.evaluation
         path, where = self._path(name, label), f" in {label}" if label else ""
-        if processes.all_gather(f"whether {name} is evaluated{where}", path.exists())[0]:
+        if processes.all_gather(f"whether {name} is evaluated{where}", self._is_intact(path))[0]:
             return
+        if path.exists():
+            self._log(f"{path} is damaged ({file_damage(path)}): its episodes are played again")
         episodes = self.sources[label].fixed_tasks(
             config.episodes, config.seed, self._experiment.environment
         )
@@ -87,7 +90,12 @@ class Evaluations:
     def delete(self, name: str) -> None:
         """Forget what a player has played."""
         for label in self.sources:
-            self._path(name, label).unlink(missing_ok=True)
+            if (path := self._path(name, label)).exists():
+                forget_digest(path)
+                path.unlink()
+
+    def _is_intact(self, path: Path) -> bool:
+        return path.exists() and not file_damage(path)
 
     def _path(self, name: str, label: str) -> Path:
         return self._folder / label / f"{name}.jsonl"

@@ -19,8 +19,8 @@ from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
-from agentrl_jax.storage.digests import add_digests
-from agentrl_jax.storage.files import atomic_folder
+from agentrl_jax.storage.digests import add_digests, file_damage
+from agentrl_jax.storage.files import atomic_folder, remove_unfinished
 from agentrl_jax.storage.folder_lock import FolderLock, exclusive_lock
 from agentrl_jax.storage.run_folder import code_changes, empty_run_dir
 from agentrl_jax.training import demonstrations
@@ -128,6 +128,7 @@ class Run:
                 self.lock = stack.enter_context(exclusive_lock(self.run_dir, "training"))
                 if fresh:
                     empty_run_dir(self.run_dir)
+                remove_unfinished(self.run_dir)
             if not is_coordinator and not (self.run_dir / config_json.CONFIG_FILE).exists():
                 raise UserError(
                     f"{self.run_dir} is not there for process {self.process_group.index}: "
@@ -169,6 +170,11 @@ class Run:
             demonstrations.open_source(Path(config.path))
             return Path(config.path)
         path = self.run_dir / "demonstrations.array_record"
+        if damage := file_damage(path):
+            raise UserError(
+                f"the demonstrations {path} are damaged ({damage}): restore the file from a copy, "
+                "or start over with --fresh"
+            )
         if not path.exists():
             self.reporter.log(
                 f"writing {config.episodes:,} demonstrations of the policy {config.player!r}"

@@ -7,7 +7,7 @@ from agentrl_jax.reporting import plots
 from agentrl_jax.reporting.statistics import EvaluationSummary, difference_interval, summarize
 from agentrl_jax.storage import config_json
 from agentrl_jax.storage.code_version import code_version
-from agentrl_jax.storage.files import write_json
+from agentrl_jax.storage.run_folder import write_summary
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
 from agentrl_jax.training.task_source import TaskSource
@@ -46,7 +46,7 @@ def finalize(run: Run, seconds: dict[str, float]) -> list[EvaluationSummary]:
     }
     if run.best_checkpoints:
         content["best_checkpoints"] = run.best_checkpoints
-    write_json(run.run_dir / "summary.json", content)
+    write_summary(run.run_dir, content)
     track_results(run.reporter.trackers, run.run_dir, _last_evaluation(run), summaries)
     run.reporter.log(
         f"everything is in {run.run_dir}: "

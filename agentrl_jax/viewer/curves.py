@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrl_jax.storage.line_checksum import without_checksum
 from agentrl_jax.viewer.episode_summary import number
 from agentrl_jax.viewer.growing_file import GrowingFile
 
@@ -32,7 +33,7 @@ class MetricsFile:
             self._points = {}
         for _, line in self._file.new_lines():
             try:
-                self._add(json.loads(line))
+                self._add(json.loads(without_checksum(line)))
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
                 continue
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agentrl_jax.storage.line_checksum import without_checksum
 from agentrl_jax.storage.trajectory_log import SCHEMA
 
 _NUMBERS = re.compile(rb'(?<!"weight": )(?<!"environment": )\[[-0-9][-+0-9.eE, ]*\]')
@@ -47,7 +48,7 @@ TEXTS = tuple(name for name, kind in EpisodeSummary.__annotations__.items() if k
 def summarize_line(line: bytes) -> EpisodeSummary:
     """The summary of one line; one that is damaged or of another schema has `damage`."""
     try:
-        return summarize(parse_line(without_arrays(line)))
+        return summarize(parse_line(without_arrays(without_checksum(line))))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         return EpisodeSummary(
             damage=f"not a trajectory: {type(error).__name__}: {error}"[:MAX_TEXT]
@@ -69,10 +70,10 @@ def parse_line(line: bytes) -> dict[str, Any]:
     """The object of a line.
 
     Raises:
-        ValueError: it is no JSON object, or of another schema.
+        ValueError: it is no JSON object, of another schema, or not as it was written.
     """
     try:
-        data = json.loads(line)
+        data = json.loads(without_checksum(line))
     except RecursionError as error:
         raise ValueError("JSON that is nested too deeply") from error
     if not isinstance(data, dict):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PROC = Path("/proc")
 INTERVAL = 0.2  # seconds between two looks
-MAX_SHARE = 0.02  # of the time of a core; a look at thousands of processes waits longer for the next
+MAX_SHARE = 0.02  # of the time of a core: with thousands of processes it looks less often
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 OnExceeded = Callable[[int], None]  # is called with the bytes, on the watch's thread
 

@@ -232,7 +232,7 @@ def main(
 
 
 def _die_first() -> None:
-    """Where the machine has no memory left, Linux kills this process and not the one that trains."""
+    """Where the machine has no memory left, Linux kills this process, not the one that trains."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

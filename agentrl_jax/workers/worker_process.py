@@ -204,7 +204,8 @@ class WorkerProcess(asyncio.SubprocessProtocol):
             sys.stderr.write(data.decode(errors="replace"))
 
     def _on_memory_exceeded(self, size: int) -> None:
-        self.kill(EnvironmentFailure(f"{self.name} and what it started {too_large(size)}", "memory"))
+        description = f"{self.name} and what it started {too_large(size)}"
+        self.kill(EnvironmentFailure(description, "memory"))
 
     def kill(self, failure: EnvironmentFailure) -> None:
         """Kill it; the request in progress raises `failure`. Safe to call from other threads."""

@@ -1,6 +1,5 @@
 """Measures: a number computed from a finished run folder."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,8 @@ import numpy as np
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage import jsonl
+from agentrl_jax.storage.config_json import read_config_data
+from agentrl_jax.storage.run_folder import read_summary
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ def first_row(run_dir: Path) -> dict[str, Any] | None:
 def _rows(run_dir: Path) -> list[dict[str, Any]]:
     """The rows of the summary's table for the policy after each phase."""
     try:
-        fields = json.loads((run_dir / "config.json").read_text())["fields"]
+        fields = read_config_data(run_dir)["fields"]
         table = {
             row["name"]: row  # of the first environment, where there are several
-            for row in reversed(json.loads((run_dir / "summary.json").read_text())["table"])
+            for row in reversed(read_summary(run_dir)["table"])
         }
         labels = [phase["fields"]["label"] for phase in fields["phases"]["dict"].values()]
         return [table[label] for label in labels if label in table]  # a reward model has no row

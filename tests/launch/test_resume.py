@@ -13,6 +13,8 @@ from support.forked import ForkedProcess, start_forked
 from support.processes import ROOT, process_environment
 from support.untimed import untimed_log
 
+from agentrl_jax.storage import jsonl
+
 
 def flags(run_dir: Path) -> list[str]:
     return ["--config=configs/wordle_grpo.py:smoke", f"--run_dir={run_dir}", *SMALL]
@@ -20,7 +22,7 @@ def flags(run_dir: Path) -> list[str]:
 
 def metrics(run_dir: Path) -> list[dict]:
     """The lines of metrics.jsonl without wall-clock times."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
     return [
         {key: value for key, value in line.items() if not key.startswith("time/")} for line in lines
     ]

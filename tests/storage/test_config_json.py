@@ -42,6 +42,7 @@ from agentrl_jax.storage.config_json import (
     load_config,
     to_json,
 )
+from agentrl_jax.storage.digests import forget_digest
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 from agentrl_jax.training.config import (
     AgentConfig,
@@ -279,6 +280,7 @@ def write_config(run_dir: Path, **changes: Any) -> None:
     data = json.loads((run_dir / "config.json").read_text()) | changes
     data = {key: value for key, value in data.items() if value is not None}
     (run_dir / "config.json").write_text(json.dumps(data))
+    forget_digest(run_dir / "config.json")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ label, unused = (
     {"fields": {"label": "GRPO"}},
     {"name": "expert", "mean_return": 99.0, "win_rate": 1.0},
 )
-(run_dir / "config.json").write_text(json.dumps({"fields": {"phases": {"dict": {"rl": label}}}}))
+config = {"format_version": 3, "fields": {"phases": {"dict": {"rl": label}}}}
+(run_dir / "config.json").write_text(json.dumps(config))
 lines = [
     {"phase": "sft", "step": 0, "loss": 5.0},
     *({"phase": "rl", "step": n, "loss": float(n + seed)} for n in range(4)),

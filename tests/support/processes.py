@@ -9,6 +9,7 @@ from typing import Any
 
 from support.forked import ForkedProcess, start_forked
 
+from agentrl_jax.storage import jsonl
 from agentrl_jax.storage.segments import segment_paths
 
 ROOT = Path(__file__).parents[2]
@@ -88,9 +89,9 @@ def start_training(
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl without wall-clock times."""
-    lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
     return [
-        {key: value for key, value in line.items() if not key.startswith("time/")} for line in lines
+        {key: value for key, value in line.items() if not key.startswith("time/")}
+        for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")
     ]
 
 

@@ -2,10 +2,10 @@
 without them.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
+from agentrl_jax.storage import jsonl
 from agentrl_jax.storage.segments import segment_paths
 from agentrl_jax.trajectories import Call, CallTime, Turn, TurnTime
 
@@ -29,7 +29,7 @@ def without_times(x: Any) -> Any:
 
 def untimed_lines(path: Path) -> list[Any]:
     """The lines of a trajectory log without times."""
-    return [without_times(json.loads(line)) for line in path.read_text().splitlines()]
+    return [without_times(line) for _, line in jsonl.read_lines(path)]
 
 
 def untimed_log(run_dir: Path) -> list[Any]:

@@ -1,7 +1,6 @@
 """A run whose newest checkpoints are damaged repeats their steps and equals an undamaged one."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from support import letters_config
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.tokenizers import CharacterTokenizer
+from agentrl_jax.storage import jsonl
 from agentrl_jax.storage.digests import add_digests
 from agentrl_jax.training import loop
 from agentrl_jax.training.builders import load_tokenizer
@@ -26,7 +26,7 @@ def experiment() -> Experiment:
 
 def metrics(run_dir: Path) -> list[dict]:
     """The lines of metrics.jsonl in the order of phases and steps, without wall-clock times."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
     lines.sort(key=lambda line: (line["phase"] == "polish", line["step"]))
     return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in lines]
 

@@ -16,9 +16,9 @@ from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes
-from agentrl_jax.trajectories import Sampling
 from agentrl_jax.training.builders import DEFAULT_MEMORY_MB, make_workers
 from agentrl_jax.training.config import EnvironmentConfig
+from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.memory_watch import MemoryWatch
 from agentrl_jax.workers.pool import Task
 from agentrl_jax.workers.process_pool import ProcessPool

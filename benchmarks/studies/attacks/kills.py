@@ -38,7 +38,7 @@ class Kill:
         return f"{self.sent.name} at {self.kind} {self.last}"
 
 
-def start(run_dir: Path, kill: Kill = Kill()) -> ForkedProcess:  # noqa: B008  it is frozen
+def start(run_dir: Path, kill: Kill = Kill()) -> ForkedProcess:
     report = run_dir.with_suffix(".events")
     command = [SCRIPT, str(run_dir), kill.kind, str(kill.last), str(int(kill.sent)), str(report)]
     return start_forked(command, process_environment(1), ROOT)

@@ -74,7 +74,7 @@ class Comparison:
             raise UserError(
                 f"the {self.measure.name} of {run_dir} is {value}: use a measure that is finite"
             )
-        summary, first = json.loads((run_dir / "summary.json").read_text()), first_row(run_dir)
+        summary, first = read_summary(run_dir), first_row(run_dir)
         learnt = {
             "start": first["win_rate"] if first else None,
             "end": last_row(run_dir)["win_rate"],

@@ -1,6 +1,5 @@
 """`TableEntry`: a task and a method of a results table; each seed's results are a small file."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import Any
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell, earlier_configs_note
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import first_row, last_row
+from agentrl_jax.storage.run_folder import read_summary
 
 CellResults = Sequence[dict[str, Any] | None]  # per seed; None: missing
 
 
 def measure_run(run_dir: Path) -> dict[str, Any]:
     """Return, score and success after the last phase and after imitation, and total seconds."""
-    first, summary = first_row(run_dir), json.loads((run_dir / "summary.json").read_text())
+    first, summary = first_row(run_dir), read_summary(run_dir)
     return {
         **_scores(last_row(run_dir)),
         "imitated": first and _scores(first),

@@ -31,6 +31,7 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.storage import jsonl
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
@@ -206,7 +207,7 @@ def test_a_stopped_run_resumes_with_the_same_opponents(tmp_path: Path):
     loop.train(tiny(), broken, quiet=True)
 
     def metrics(run_dir: Path) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
         return [
             {key: value for key, value in line.items() if not key.startswith("time/")}
             for line in lines
