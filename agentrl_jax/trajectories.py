@@ -4,6 +4,7 @@ They live on the host, are ragged, and hold token ids as sampled.
 """
 
 import dataclasses
+import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -76,6 +77,11 @@ def call_checksum(call: "Call") -> int:
     for array in (call.prompt, call.action, call.sampler_logp, call.version):
         checksum = zlib.crc32(array.tobytes(), checksum)
     return checksum or 1
+
+
+def turn_checksum(reward: float, terminated: bool, truncated: bool) -> int:
+    """A number other than 0 that depends on every bit of an environment's reward and end."""
+    return zlib.crc32(struct.pack("<d??", reward, terminated, truncated)) or 1
 
 
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
@@ -161,6 +167,14 @@ class Turn:
     info: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Message, ...] = ()
     time: TurnTime | None = None  # None: no environment was stepped, or it was not measured
+    # `turn_checksum` of the environment's reply to an agent's session, or of what a strategy has
+    # made of it; 0: not known
+    checksum: int = 0
+
+    def with_reward(self, reward: float, rewards: Mapping[str, float]) -> "Turn":
+        """The turn with another reward than the environment's, and its named components."""
+        checksum = turn_checksum(reward, self.terminated, self.truncated) if self.checksum else 0
+        return dataclasses.replace(self, reward=reward, rewards=rewards, checksum=checksum)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentrl_jax.engine import Engine
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.rollout.agent import Agent
 
 
@@ -20,6 +21,7 @@ class AgentTable:
     max_calls: int = 0  # the newest calls that a session keeps; 0: all
     # A text with more bytes for each position of the engine is not tokenized.
     max_bytes_per_token: int = 32
+    invariants: Invariants | None = None  # that the engines' answers are checked by
 
     def agent_for(self, model: str) -> Agent:
         """The agent that a name stands for."""

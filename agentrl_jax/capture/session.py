@@ -16,7 +16,7 @@ from agentrl_jax.capture.reward_posts import parse_reward_post
 from agentrl_jax.capture.streaming_engine import StreamingEngine, call_in_loop
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
-from agentrl_jax.rollout.agent_session import sample_call
+from agentrl_jax.rollout.call_sampling import sample_call
 from agentrl_jax.trajectories import RandomKey, StopReason, Trajectory, Turn
 from agentrl_jax.workers.pool import Task, importable_env_name
 
@@ -176,6 +176,7 @@ class CaptureSession:
                 prompt.parent.call if prompt.parent else None,
                 self._agent_table.call_timeout,
                 agent.engine,
+                self._agent_table.invariants,
             )
         except DeadlineExceeded as error:
             raise APIError(str(error), code="timeout", status=504) from error

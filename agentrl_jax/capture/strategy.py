@@ -136,6 +136,7 @@ class _ProgramRunner:
             runtime.timeouts.turn,
             c.allow_sampling_overrides,
             max_bytes_per_token=c.limits.max_bytes_per_token,
+            invariants=runtime.invariants,
         )
         episode_id = f"{key[-1]}-{secrets.token_hex(6)}"
         prompt = c.prompt(task) if c.prompt else ""

@@ -71,7 +71,10 @@ def packed_rows(layout: PackedLayout, microbatches: Sequence[Batch]) -> Invarian
         microbatches: the batch, split into equally many bins each.
     """
     pieces = [_PackedArrays.of_batch(batch) for batch in microbatches]
-    wrong = sum(not _is_packed(x, layout, i, pieces) for i, x in enumerate(layout.sequences))
+    segments = _segments(layout)
+    wrong = sum(
+        not _is_packed(x, layout, i, segments[i], pieces) for i, x in enumerate(layout.sequences)
+    )
     packed_mask = sum(int(np.count_nonzero(piece.action_mask)) for piece in pieces)
     packed = sum(int(np.count_nonzero(batch.segment_ids)) for batch in microbatches)
     mask = sum(int(np.count_nonzero(sequence.action_mask)) for sequence in layout.sequences)
@@ -96,14 +99,34 @@ class _PackedArrays(NamedTuple):
     version: np.ndarray
     temperature: np.ndarray
     turns: np.ndarray
+    segment_ids: np.ndarray
 
     @classmethod
     def of_batch(cls, batch: Batch) -> "_PackedArrays":
         return cls(*(np.asarray(getattr(batch, name)) for name in cls._fields))
 
 
+def _segments(layout: PackedLayout) -> np.ndarray:
+    """The segment id of each sequence, int [sequences]: its number in its bin, from 1; the branches
+    of a prompt share one.
+    """
+    count = len(layout.sequences)
+    if layout.branch_length:
+        return np.ones(count, np.int32)
+    order = np.argsort(layout.bin_index, kind="stable")
+    bins = layout.bin_index[order]
+    first = np.searchsorted(bins, bins)  # of the bin of each
+    segments = np.zeros(count, np.int32)
+    segments[order] = np.arange(count) - first + 1
+    return segments
+
+
 def _is_packed(
-    x: TrainingSequence, layout: PackedLayout, index: int, pieces: Sequence[_PackedArrays]
+    x: TrainingSequence,
+    layout: PackedLayout,
+    index: int,
+    segment: int,
+    pieces: Sequence[_PackedArrays],
 ) -> bool:
     piece, row = divmod(int(layout.bin_index[index]), len(pieces[0].tokens))
     packed, shared = pieces[piece], int(layout.shared_prefix_length[index])
@@ -116,6 +139,7 @@ def _is_packed(
         version=x.version,
         temperature=x.temperature,
         turns=x.turn,
+        segment_ids=np.full(length, segment, np.int32),
     )
     columns = slice(offset + shared, offset + length)
     in_prefix = packed.tokens[row, last - shared : last]

@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,19 +12,20 @@ import numpy as np
 
 from agentrl_jax.context import NoteRequest
 from agentrl_jax.engine import Engine
-from agentrl_jax.errors import DeadlineExceeded, UserError
+from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.messages import Message, ToolSchema, with_call_ids
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
-from agentrl_jax.timeouts import time_limit
+from agentrl_jax.rollout.call_sampling import sample_call
 from agentrl_jax.trajectories import (
     Call,
     RandomKey,
-    Sampling,
     Source,
     StopReason,
     Turn,
     TurnTime,
+    turn_checksum,
 )
 
 Messages = tuple[Message, ...]
@@ -44,41 +44,6 @@ def untracked_wait(turn: int, target: Callable[[], str]) -> AbstractContextManag
 def with_call_names(info: Mapping[str, Any], note_names: Sequence[str]) -> dict[str, Any]:
     """A turn's info with a name for each of its calls, where some of them are notes."""
     return {**info, "calls": [*note_names, "action"]} if note_names else dict(info)
-
-
-async def sample_call(
-    engine: Engine,
-    ids: TokenIds,
-    sampling: Sampling,
-    key: RandomKey,
-    parent: Call | None,
-    timeout_seconds: float,
-    engine_name: str,
-) -> Call:
-    """Sample one call.
-
-    A call that is cancelled or late frees its KV slot when it ends. Raises DeadlineExceeded after
-    `timeout_seconds`.
-    """
-    future = engine.submit(ids, sampling, key, parent)
-
-    def release_when_done(ended: "Future[Call]") -> None:
-        if not ended.cancelled() and ended.exception() is None:
-            engine.release(ended.result())
-
-    try:
-        async with time_limit(timeout_seconds, f"a call of the engine {engine_name!r}"):
-            return await asyncio.wrap_future(future)
-    except (asyncio.CancelledError, DeadlineExceeded) as error:
-        if (
-            isinstance(error, DeadlineExceeded)
-            and future.done()
-            and not future.cancelled()
-            and future.exception() is None
-        ):
-            return future.result()  # the call was in time, the event loop was not
-        future.add_done_callback(release_when_done)
-        raise
 
 
 @dataclass(frozen=True)
@@ -111,6 +76,7 @@ class AgentSession:
         timeout_seconds: float,
         track_wait: WaitTracker = untracked_wait,
         write_note: NoteWriter | None = None,
+        invariants: Invariants | None = None,
     ) -> None:
         """Open a session.
 
@@ -122,6 +88,7 @@ class AgentSession:
             timeout_seconds: Of one call.
             track_wait: Reports waits to the watchdog.
             write_note: Answers requests to other models than the policy.
+            invariants: That the engine's answers are checked by.
         """
         self.agent, self.start, self.opening = agent, start, start.opening
         self.turns: list[Turn] = []
@@ -129,7 +96,7 @@ class AgentSession:
         self.stop_reason: StopReason | None = None
         self._engine, self._key = engine, key
         self._timeout_seconds, self._track_wait = timeout_seconds, track_wait
-        self._write_note = write_note
+        self._write_note, self._invariants = write_note, invariants
         self._prompt_builder = PromptBuilder(agent, start.opening, start.tools)
         self._num_tokens = 0  # sampled so far
         self._num_calls = 0
@@ -237,7 +204,8 @@ class AgentSession:
         calls, notes = tuple(self._current_calls), tuple(self._notes)
         info = with_call_names(info, self._note_names)
         outcome = observation, reward, rewards, terminated, truncated, info
-        self._add_turn(Turn(calls, action, *outcome, notes=notes, time=time))
+        checksum = turn_checksum(reward, terminated, truncated)
+        self._add_turn(Turn(calls, action, *outcome, notes=notes, time=time, checksum=checksum))
 
     async def replay_turns(self, turns: Sequence[Turn]) -> None:
         """Adopt the turns of another session of the same agent: nothing is sampled for them."""
@@ -289,7 +257,14 @@ class AgentSession:
         key = (*self._key, self.start.agent_index, turn, *call_index)
         with self._track_wait(turn, lambda: f"the engine {self.agent.engine!r}"):
             call = await sample_call(
-                self._engine, ids, sampling, key, parent, self._timeout_seconds, self.agent.engine
+                self._engine,
+                ids,
+                sampling,
+                key,
+                parent,
+                self._timeout_seconds,
+                self.agent.engine,
+                self._invariants,
             )
         self._last_call = call
         if len(call.action) == 0:  # no room in the engine, or for any action

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import EnvironmentFailure
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.messages import Message
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import (
@@ -41,6 +42,7 @@ async def play_episode(
     prefix: Prefix | None = None,
     on_turn: TurnCallback | None = None,
     write_note: NoteWriter | None = None,
+    invariants: Invariants | None = None,
 ) -> Trajectory:
     """Play one episode.
 
@@ -54,6 +56,7 @@ async def play_episode(
         prefix: Turns whose actions are replayed first.
         on_turn: Called after each turn.
         write_note: Answers a context's requests to other models than the agent's.
+        invariants: That the engine's answers are checked by.
 
     Raises EnvironmentFailure where the environment fails, replies to the prefix in another way than
     before, or a call or a reply exceeds its timeout.
@@ -62,7 +65,9 @@ async def play_episode(
     with track_wait(0, env.location):
         opening, info = await env.reset()
     start = EpisodeStart.of_reset(opening, info)
-    session = AgentSession(agent, engine, key, start, env.timeouts.turn, track_wait, write_note)
+    session = AgentSession(
+        agent, engine, key, start, env.timeouts.turn, track_wait, write_note, invariants
+    )
     try:
         if prefix is not None:
             await _replay_prefix(env, opening, prefix, track_wait)

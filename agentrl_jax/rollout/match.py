@@ -5,6 +5,7 @@ from typing import Any
 
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import EnvironmentFailure
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.messages import Message, assistant
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import (
@@ -29,6 +30,7 @@ async def play_match(
     sample: int = 0,
     track_wait: WaitTracker = untracked_wait,
     write_note: NoteWriter | None = None,
+    invariants: Invariants | None = None,
 ) -> Episode:
     """Play one episode with an agent for each player.
 
@@ -43,6 +45,7 @@ async def play_match(
         sample: The episode's index in its group.
         track_wait: Reports waits to the watchdog.
         write_note: Answers a context's requests to other models than the agent's.
+        invariants: That the engines' answers are checked by.
 
     Raises EnvironmentFailure where the environment fails, names a player without an agent, or a
     call or a reply exceeds its timeout.
@@ -62,7 +65,9 @@ async def play_match(
                 agent = agents[player].for_task(env.task.name)
                 engine, seconds = engines[agent.engine], env.timeouts.turn
                 start = EpisodeStart(messages, tools, player)
-                session = AgentSession(agent, engine, key, start, seconds, track_wait, write_note)
+                session = AgentSession(
+                    agent, engine, key, start, seconds, track_wait, write_note, invariants
+                )
                 sessions[player] = session
                 if terminated or truncated:
                     session.stop_reason = "terminated" if terminated else "truncated"

@@ -13,7 +13,7 @@ from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.rollout.agent_session import sample_call
+from agentrl_jax.rollout.call_sampling import sample_call
 from agentrl_jax.timeouts import Timeouts, time_limit
 from agentrl_jax.trajectories import RandomKey, Sampling, Trajectory, starts_with
 

@@ -16,7 +16,9 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker, sample_call
+from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker
+from agentrl_jax.rollout.call_records import reported_rewards
+from agentrl_jax.rollout.call_sampling import sample_call
 from agentrl_jax.rollout.engine_slots import EngineSlots
 from agentrl_jax.rollout.episode import Prefix, TurnCallback, play_episode, play_scripted_episode
 from agentrl_jax.rollout.episode_counts import EpisodeCounts
@@ -240,8 +242,11 @@ class Runtime:
                 start,
                 call_turn_callbacks,
                 self.models.write_note,
+                self.invariants,
             )
             self.invariants.check(reported_end, trajectory, *env.end)
+            if start is None:  # a branch keeps the rewards of its parent
+                self.invariants.check(reported_rewards, trajectory, env.rewards)
             return trajectory
 
         return await self.run_in_slot(task, player, sample, play_in_env)
@@ -268,6 +273,7 @@ class Runtime:
                 sample,
                 track_wait,
                 self.models.write_note,
+                self.invariants,
             )
 
         async with self._slots.match_slots([agent.engine for agent in players.values()]):
@@ -347,6 +353,7 @@ class Runtime:
                     None,
                     self.timeouts.turn,
                     name,
+                    self.invariants,
                 )
             engine.release(call)
             return call

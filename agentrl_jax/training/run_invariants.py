@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 from agentrl_jax.errors import UserError
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.policy import Params
-from agentrl_jax.rollout import episode_records
+from agentrl_jax.rollout import call_records, episode_records
 from agentrl_jax.training.config import Phase
 from agentrl_jax.training.engine_weights import EngineWeights
 from agentrl_jax.training.nonfinite_updates import save_groups
@@ -73,6 +73,9 @@ class RunInvariants:
         check(episode_records.recorded_calls, groups)
         check(episode_records.recorded_ends, groups)
         check(episode_records.distinct_episodes, groups)
+        check(call_records.placed_calls, groups)
+        check(call_records.recorded_rewards, groups)
+        self._check_action(step, groups)
         for agent in self._phase.trained_agents:
             newest = self._run.runtime.published_versions[agent]
             oldest = min(newest, step - max_staleness)
@@ -94,6 +97,17 @@ class RunInvariants:
                 step // len(demonstrations),
                 agent.agent,
             )
+
+    def _check_action(self, step: int, groups: Sequence[Group]) -> None:
+        """One turn of each step, since parsing all of them again takes long."""
+        trajectories = [t for group in groups for t in group.trajectories]
+        models, index = self._run.models, step // max(len(trajectories), 1)
+        if not trajectories:
+            return
+        trajectory = trajectories[step % len(trajectories)]
+        if trajectory.agent in models and call_records.has_sampled_action(trajectory, index):
+            agent = models[trajectory.agent].agent
+            self._invariants.check(call_records.recorded_actions, trajectory, index, agent)
 
     def _check_dropped(self, groups: Sequence[Group]) -> None:
         dropped = sum(group.num_dropped for group in groups)

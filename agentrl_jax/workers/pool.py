@@ -69,17 +69,22 @@ class WorkerPool(Protocol):
 
 
 class EnvHandle:
-    """One environment in some worker; `end`: whether its last reply terminated, or truncated."""
+    """One environment in some worker.
+
+    `end` is whether its last reply terminated, or truncated, and `rewards` those of all its replies
+    since it was reset.
+    """
 
     _id_counter = itertools.count()
 
     def __init__(self, workers: WorkerPool, task: Task, timeouts: Timeouts | None = None) -> None:
         self.task, self.timeouts, self.end = task, timeouts or Timeouts(), (False, False)
         self.step_time: TurnTime | None = None  # when it was last stepped
+        self.rewards: list[float] = []
         self._worker_pool, self._env_id = workers, next(EnvHandle._id_counter)
 
     async def reset(self) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        t = self.task
+        t, self.rewards = self.task, []
         opening, info = await self._worker_pool.request(
             "reset",
             self._env_id,
@@ -98,6 +103,7 @@ class EnvHandle:
         )
         self.step_time = TurnTime(start, epoch_seconds())
         self.end = (outcome[1], outcome[2])
+        self.rewards.append(outcome[0])
         return _parse_messages(observation), *outcome
 
     async def actions(self) -> tuple[str, ...] | None:

@@ -30,7 +30,6 @@ action was taken in | an error |
 `trajectory.succeeded` is the outcome, `turn.rewards` holds the named parts of `turn.reward`.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,7 +81,7 @@ def add_reward_part(turn: Turn, name: str, value: float) -> Turn:
     if not np.isfinite(value):
         raise ValueError(f"the reward's part {name!r} is {value}: rewards must be finite numbers")
     parts = {**turn.rewards, name: turn.rewards.get(name, 0.0) + float(value)}
-    return dataclasses.replace(turn, reward=turn.reward + float(value), rewards=parts)
+    return turn.with_reward(turn.reward + float(value), parts)
 
 
 def require_values(values: np.ndarray | None, description: str) -> np.ndarray:

@@ -18,14 +18,10 @@ from jaxtyping import Array
 from agentrl_jax.algorithms.experience.filters import apply_filter
 from agentrl_jax.algorithms.experience.reward_metrics import trained_reward_metrics
 from agentrl_jax.algorithms.experience.stateful import Stateful
-from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, gradient_spike, with_aux
+from agentrl_jax.algorithms.policy_gradient import aux_state, credit_invariants
+from agentrl_jax.algorithms.policy_gradient.aux_state import AuxState, with_aux
 from agentrl_jax.algorithms.policy_gradient.auxiliary import replace_group_logp
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, check_config
-from agentrl_jax.algorithms.policy_gradient.credit_invariants import (
-    engine_bound,
-    sampled_by,
-    sampler_logp,
-)
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, batch_metrics
 from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
@@ -72,7 +68,7 @@ class PolicyGradient(Algorithm):
         bounded, referenced = self._proceed is not None, self._needs_reference
         loss = PolicyLoss(c.surrogate, c.regularizers, current_mismatch, referenced, bounded)
         self._learner = Learner(policy, c.optimizer.build(updates), loss, mesh)
-        self._gradient_spike = jax.jit(gradient_spike)
+        self._gradient_spike = jax.jit(aux_state.update_gradient_spike)
         self._critic_learner: Learner | None = None
         if c.critic:
             self._value_model = c.critic.build_model(policy)
@@ -86,6 +82,7 @@ class PolicyGradient(Algorithm):
         )
         self._step, self._seed, self._process_group = 0, 0, ProcessGroup()
         self._step_record: StepRecord | None = None
+        self._reference_weights = credit_invariants.FrozenWeights()
 
     def init(self, key: Array, params: Params) -> TrainState:
         state, critic = self._learner.init(key, params), None
@@ -161,12 +158,14 @@ class PolicyGradient(Algorithm):
         self._step_record = StepRecord(rollouts, trained, main, c.minibatches)
         runtime.invariants.check(trained_tokens, trained, main.collated)
         metrics = batch_metrics(main, trained, process_group, step)
-        is_fresh = not c.auxiliaries and sampled_by(state.params, trained, runtime)
+        is_fresh = credit_invariants.sampled_by(state.params, trained, runtime)
+        is_fresh &= not c.auxiliaries
         counts = process_group.all_gather("groups kept", [len(trained), len(rollouts), is_fresh])
         num_kept, num_rollouts, num_fresh = np.sum(counts, axis=0)
         if c.rewards:
             metrics |= trained_reward_metrics(rollouts, process_group)
         metrics["groups_kept"] = float(num_kept / max(num_rollouts, 1))
+        self._reference_weights.check(state.extra.reference, runtime.invariants)
         credited_batches = [main]
         for auxiliary, own_groups in zip(c.auxiliaries, reserved):
             groups = auxiliary.groups_for_step(own_groups, rng)
@@ -179,8 +178,10 @@ class PolicyGradient(Algorithm):
         state, update_metrics = self._optimize(state, credited_batches, runtime, critic_warmup)
         if num_fresh == process_group.count and (updates := update_metrics["device"]):
             gap, tokens = updates[0]["off_policy/logp_gap"], updates[0]["tokens"]
-            bound = max(logp_bound(self._policy), engine_bound(state.params, runtime))
-            runtime.invariants.defer(sampler_logp, gap, tokens, bound)
+            bound = max(
+                logp_bound(self._policy), credit_invariants.engine_bound(state.params, runtime)
+            )
+            runtime.invariants.defer(credit_invariants.sampler_logp, gap, tokens, bound)
         if c.auxiliaries and c.rescore:
             trained = replace_group_logp(trained, main.token_columns.proximal_logp)
         for auxiliary in c.auxiliaries:
@@ -246,6 +247,7 @@ class PolicyGradient(Algorithm):
         c, process_group, invariants = self._config, runtime.process_group, runtime.invariants
         policy_metrics, critic_metrics, skipped, left_out = [], [], 0, 0
         for _ in range(c.epochs):
+            epoch = credit_invariants.EpochTokens(credited_batches)
             for i in range(c.minibatches):
                 groups_of = [
                     np.array_split(np.arange(batch.global_groups.num_groups), c.minibatches)[i]
@@ -267,7 +269,7 @@ class PolicyGradient(Algorithm):
                         microbatch
                         for credited, groups in zip(credited_batches, groups_of)
                         for microbatch in self._packer.policy_microbatches(
-                            credited, groups, process_group, invariants
+                            credited, groups, process_group, invariants, epoch
                         )
                     ]
                     if not critic_warmup
@@ -279,11 +281,18 @@ class PolicyGradient(Algorithm):
                     if metrics is None:
                         left_out = 1
                         continue
+                    if process_group.count == 1:  # the metrics are those of all processes
+                        expected = credit_invariants.num_packed(batches)
+                        invariants.defer(
+                            credit_invariants.updated_tokens, metrics["tokens"], expected
+                        )
                     # Later updates are off-policy by design: only the first one measures how well
                     # sampler and learner agree.
                     if policy_metrics:
                         metrics = {k: x for k, x in metrics.items() if "off_policy/" not in k}
                     policy_metrics.append(metrics)
+            if not critic_warmup and not left_out:
+                invariants.check(epoch.check)
         metrics = {"skipped": float(skipped), "device": policy_metrics}
         if self._proceed is not None:
             metrics["updates_left_out"] = float(left_out)

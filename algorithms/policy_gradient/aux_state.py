@@ -25,9 +25,9 @@ def with_aux(state: TrainState, **changes: Any) -> TrainState:
     return dataclasses.replace(state, extra=dataclasses.replace(state.extra, **changes))
 
 
-def gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:
-    """The moving average of gradient norms including a new one, if that is finite, and the new norm
-    divided by the average before; 1 for the first.
+def update_gradient_spike(average: Array, norm: Array) -> tuple[Array, Array]:
+    """The moving average including a new gradient norm, if that is finite, and the norm divided by
+    the average before; 1 for the first.
     """
     is_first = average == 0
     new_average = jnp.where(is_first, norm, 0.9 * average + 0.1 * norm)

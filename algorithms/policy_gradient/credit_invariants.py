@@ -9,12 +9,14 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import DTypeLike
 
+from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, TokenColumns
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
 from agentrl_jax.engine import Engine, WeightHolder
-from agentrl_jax.invariants import InvariantCheck
+from agentrl_jax.invariants import InvariantCheck, Invariants
 from agentrl_jax.learner.logp_bound import rounding_bound
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.training.engine_weights import checksums_by_device
 from agentrl_jax.trajectories import Call, Group
 
 
@@ -76,28 +78,131 @@ def _mix_bits(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
+def _mix_columns(digests: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """The hashes of tokens, which depend on further float columns of them, too."""
+    for column in columns:
+        bits = np.ascontiguousarray(column, np.float32).view(np.uint32).astype(np.uint64)
+        digests = _mix_bits(digests ^ bits)
+    return digests
+
+
 def token_advantages(
-    digests: np.ndarray, microbatches: Sequence[PolicyGradientBatch]
+    digests: np.ndarray,
+    columns: TokenColumns,
+    weight: np.ndarray,
+    microbatches: Sequence[PolicyGradientBatch],
 ) -> InvariantCheck:
-    """The packed tokens have the advantages that credit gave them: the sum of their hashes, modulo
-    2^64, is that of `digests`.
+    """The packed tokens have the advantages that credit gave them, and their own weights and
+    log-probs: the sum of their hashes, modulo 2^64, is that of the tokens that were packed.
 
     Args:
-        digests: of the tokens that were packed, as credit was given.
+        digests: of the tokens that were packed, as credit was given, [n].
+        columns: of the same tokens.
+        weight: in the loss, [n].
         microbatches: all of them.
     """
+    digests = _mix_columns(
+        digests, (weight, columns.nll_weight, columns.proximal_logp, columns.ref_logp)
+    )
     total, count = 0, 0
     for microbatch in microbatches:
         batch, mask = microbatch.batch, np.asarray(microbatch.batch.action_mask)
-        columns = (batch.tokens, batch.positions, batch.sampler_logp, microbatch.advantage)
-        hashes = _hash_tokens(*(np.asarray(column)[mask] for column in columns))
+        credited = (batch.tokens, batch.positions, batch.sampler_logp, microbatch.advantage)
+        others = (
+            batch.weight,
+            microbatch.nll_weight,
+            microbatch.proximal_logp,
+            microbatch.ref_logp,
+        )
+        hashes = _hash_tokens(*(np.asarray(column)[mask] for column in credited))
+        hashes = _mix_columns(hashes, [np.asarray(column)[mask] for column in others])
         total, count = total + int(hashes.sum()), count + len(hashes)
     expected = int(digests.sum())
     return InvariantCheck(
         "token_advantages",
         total % 2**64 == expected and count == len(digests),
         f"the {count} packed tokens do not have the advantages that the {len(digests)} credited "
-        f"tokens were given in their groups (digests {total % 2**64:016x} and {expected:016x})",
+        "tokens were given in their groups, or not their weights and log-probs (digests "
+        f"{total % 2**64:016x} and {expected:016x})",
+    )
+
+
+class EpochTokens:
+    """What the minibatches of an epoch have trained so far, as hashes of tokens."""
+
+    def __init__(self, batches: Sequence[CreditedBatch]) -> None:
+        """`batches` hold all credited tokens."""
+        self._credited = [batch.advantage_digests for batch in batches]
+        self._sum, self._count = 0, 0
+
+    def add(self, digests: np.ndarray) -> None:
+        """Note the tokens of a minibatch."""
+        self._sum, self._count = self._sum + int(digests.sum()), self._count + len(digests)
+
+    def check(self) -> InvariantCheck:
+        """The minibatches of an epoch hold every credited token once."""
+        expected = sum(int(x.sum()) for x in self._credited)
+        count = sum(map(len, self._credited))
+        return InvariantCheck(
+            "trained_minibatches",
+            (self._sum - expected) % 2**64 == 0 and self._count == count,
+            f"the minibatches of an epoch hold {self._count} tokens that are not the {count} "
+            "credited ones, each once",
+        )
+
+
+def num_packed(batches: Sequence[PolicyGradientBatch]) -> int:
+    """The tokens that microbatches train."""
+    return sum(int(np.count_nonzero(x.batch.action_mask)) for x in batches)
+
+
+def updated_tokens(tokens: Array, expected: int) -> InvariantCheck:
+    """An update on the devices was made of all tokens of its microbatches.
+
+    Args:
+        tokens: that the update's metrics count, on the device.
+        expected: those of the packed microbatches.
+    """
+    counted = int(jax.device_get(tokens))
+    return InvariantCheck(
+        "updated_tokens",
+        counted == expected,
+        f"an update was made of {counted} tokens, its microbatches hold {expected}",
+    )
+
+
+class FrozenWeights:
+    """That the reference's weights stay as they were at the first check."""
+
+    def __init__(self) -> None:
+        self._first: Sequence[Array] = ()
+
+    def check(self, reference: Params | None, invariants: Invariants) -> None:
+        """Start to compute the checksum of the weights, to be compared when the step is reported;
+        None: there are none.
+        """
+        if reference is None or not invariants.enabled:
+            return
+        checksums = checksums_by_device(reference)
+        self._first = self._first or checksums
+        invariants.defer(reference_weights, self._first, checksums)
+
+
+def reference_weights(before: Sequence[Array], now: Sequence[Array]) -> InvariantCheck:
+    """The reference's weights are those that the phase began with.
+
+    Args:
+        before: partial checksums of the weights, at the first step.
+        now: the same of a later step.
+    """
+    first, last = (
+        sum(int(part) for part in jax.device_get(list(parts))) % 2**32 for parts in (before, now)
+    )
+    return InvariantCheck(
+        "reference_weights",
+        first == last,
+        f"the reference's weights have the checksum {last:08x}, while they had {first:08x} at the "
+        "first step since the start",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from agentrl_jax.algorithms.policy_gradient.credit_invariants import token_advantages
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import EpochTokens, token_advantages
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, TokenColumns
 from agentrl_jax.algorithms.policy_gradient.critic import CriticBatch, CriticConfig
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
@@ -61,11 +61,14 @@ class MicrobatchPacker:
         groups: np.ndarray,
         process_group: ProcessGroup,
         invariants: Invariants,
+        epoch: EpochTokens,
     ) -> list[PolicyGradientBatch]:
         """Microbatches of some groups. Sequences whose every loss is exactly 0 are left out; their
-        weights still count. What is packed is checked to be what was credited.
+        weights still count. What is packed is checked to be what was credited, and `epoch` notes
+        the groups' tokens.
         """
         inputs, tokens, local_tokens = credited_batch.select_groups(groups)
+        epoch.add(credited_batch.advantage_digests[local_tokens])
         is_local = credited_batch.global_groups.local_token_mask[tokens]
         weight = credited_batch.targets.loss_weights(inputs, tokens)[is_local]
         columns = credited_batch.token_columns.select(local_tokens)
@@ -81,7 +84,9 @@ class MicrobatchPacker:
         microbatches = split_bins(batch, self.microbatch_rows)
         digests = credited_batch.advantage_digests[local_tokens][keep]
         invariants.check(packed_rows, layout, [x.batch for x in microbatches])
-        invariants.check(token_advantages, digests, microbatches)
+        invariants.check(
+            token_advantages, digests, columns.select(keep), weight[keep], microbatches
+        )
         return microbatches
 
     def critic_microbatches(

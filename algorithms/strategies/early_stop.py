@@ -81,8 +81,5 @@ class EarlyStopping(StrategyWrapper):
 
 def with_zero_reward(trajectory: Trajectory) -> Trajectory:
     """The same turns with reward 0, and no success."""
-    turns = (
-        dataclasses.replace(turn, reward=0.0, rewards=dict.fromkeys(turn.rewards, 0.0))
-        for turn in trajectory.turns
-    )
+    turns = (turn.with_reward(0.0, dict.fromkeys(turn.rewards, 0.0)) for turn in trajectory.turns)
     return trajectory.replace(turns=tuple(turns), success=False)

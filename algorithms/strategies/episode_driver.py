@@ -36,6 +36,7 @@ class EpisodeDriver:
             self.env.timeouts.turn,
             self._track_wait,
             self._runtime.models.write_note,
+            self._runtime.invariants,
         )
         self._sessions.append(session)
         return session

@@ -63,8 +63,8 @@ def test_processes_are_bounded_by_default_and_the_bound_can_be_switched_off():
         assert isinstance(pool, ProcessPool)
         bounds[memory_mb] = pool._memory_limit
     assert bounds == {0: DEFAULT_MEMORY_MB * 2**20, 300: 300 * 2**20, -1: 0}
-    for fields in ({"workers": 0}, {"threads": True}):  # where no process could be bounded
-        make_workers(EnvironmentConfig(**fields))
+    for config in (EnvironmentConfig(workers=0), EnvironmentConfig(threads=True)):
+        make_workers(config)  # there is no process to bound
 
 
 def test_a_worker_is_the_first_that_the_kernel_ends_where_there_is_no_memory():

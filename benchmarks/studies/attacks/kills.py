@@ -20,6 +20,7 @@ from support.forked import ForkedProcess, start_forked
 from support.processes import ROOT, process_environment
 from support.untimed import untimed_log
 
+from agentrl_jax.storage import jsonl
 from agentrl_jax.storage.segments import segment_paths
 
 SCRIPT = str(Path(small_run.__file__))
@@ -52,12 +53,12 @@ def finish(run_dir: Path) -> tuple[int, str]:
 
 def contents(run_dir: Path) -> dict[str, Any]:
     """What two equal runs have in common: weights, optimizer and host state, metrics, records."""
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
     log = untimed_log(run_dir)
     summary = json.loads((run_dir / "summary.json").read_text())
     return {
         "metrics": [{k: v for k, v in x.items() if not k.startswith("time/")} for x in lines],
-        "records": [{k: v for k, v in x.items() if k != "crc32"} for x in log],
+        "records": log,
         "segments": [path.name for path in segment_paths(run_dir / "trajectories")],
         "table": summary["table"],
         "weights": {
@@ -66,7 +67,9 @@ def contents(run_dir: Path) -> dict[str, Any]:
             if path.name.isdecimal()
         },
         "unfinished": sorted(
-            p.relative_to(run_dir).as_posix() for p in run_dir.rglob("*unfinished*")
+            p.relative_to(run_dir).as_posix()
+            for pattern in ("*unfinished*", "*tmp*")
+            for p in run_dir.rglob(pattern)
         ),
     }
 

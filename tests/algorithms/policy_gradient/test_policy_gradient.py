@@ -26,6 +26,7 @@ from agentrl_jax.algorithms.losses.regularizers import KL, Regularizer
 from agentrl_jax.algorithms.methods import dr_grpo, grpo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradient, PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.auxiliary import AuxiliaryObjective
+from agentrl_jax.algorithms.policy_gradient.credit_invariants import EpochTokens
 from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets
 from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
 from agentrl_jax.distributed.process_group import ProcessGroup
@@ -401,7 +402,7 @@ def packed(algorithm: PolicyGradient, groups: Sequence[Group]) -> list:
     objective = UnitAdvantage(algorithm._config.aggregation)
     credited = algorithm._crediting.credit_auxiliary(state, objective, groups, ProcessGroup(), 0)
     return algorithm._packer.policy_microbatches(
-        credited, np.arange(len(groups)), ProcessGroup(), Invariants()
+        credited, np.arange(len(groups)), ProcessGroup(), Invariants(), EpochTokens([])
     )
 
 
