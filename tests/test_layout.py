@@ -25,7 +25,8 @@ CORE = {
     "root": (),
     "storage": (),
     "distributed": (),
-    "workers": (),
+    "sandbox": (),
+    "workers": ("sandbox",),
     "corpus": (),
     "compiler": ("distributed",),
     "reporting": ("storage",),
@@ -37,7 +38,7 @@ CORE = {
     "formats": ("storage",),
     "training": (
         "compiler", "distributed", "storage", "formats", "reporting", "learner", "inference",
-        "workers", "rollout",
+        "workers", "rollout", "sandbox",
     ),
 }  # fmt: skip
 ALGORITHMS = {

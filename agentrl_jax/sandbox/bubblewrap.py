@@ -11,8 +11,8 @@ from agentrl_jax.sandbox.bubblewrap_child import FILTER, FOLDER
 from agentrl_jax.sandbox.contained_run import PACKAGES, WORK
 from agentrl_jax.sandbox.landlock import LIST, FileRule
 
-# What `contained_run` imports.
-_MODULES = ("__init__.py", "errors.py", "sandbox")
+# What `contained_run` imports; without an __init__.py, which would import more.
+_MODULES = ("errors.py", "sandbox")
 
 
 def find_bubblewrap() -> str:

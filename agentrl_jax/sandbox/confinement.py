@@ -37,6 +37,7 @@ class Confinement:
     rules: Sequence[OpenRule]  # files that processes may use, beside their own folder
     abi: int  # of Landlock
     protections: Protections = Protections()
+    counts_tasks: bool = True  # without the means to count them there may be no more than one
     policy: Callable[[FilterOptions], tuple[Rule, ...]] = snippet_rules
     machine: str = field(default_factory=platform.machine)
 
@@ -105,10 +106,11 @@ class Confinement:
     ) -> bytes:
         """The seccomp filter of this process; `may_restrict`: it may install Landlock's rules."""
         has_own_user = self.isolation.own_user and self.protections.isolation
-        counts_tasks = self.isolation.counts_tasks and self.protections.isolation
+        is_counted = self.isolation.counts_tasks and self.protections.isolation
+        may_start = is_counted or not self.counts_tasks
         options = FilterOptions(
-            may_fork=limits.subprocesses and counts_tasks,
-            may_start_threads=counts_tasks,
+            may_fork=limits.subprocesses and may_start,
+            may_start_threads=may_start,
             may_execute=may_execute,
             has_signal_scope=has_own_user or (self.abi >= 6 and self.protections.landlock),
             has_own_user=has_own_user,

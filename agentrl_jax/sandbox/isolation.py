@@ -1,10 +1,11 @@
 """`Isolation`: a user and a folder of its own for a process, as far as this host can give them."""
 
+import contextlib
 import functools
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentrl_jax.sandbox import kernel
@@ -95,26 +96,42 @@ def _mount_folder(folder: str, disk_bytes: int, user: int, group: int) -> None:
     kernel.mount("tmpfs", folder, "tmpfs", kernel.NO_SETUID | kernel.NO_DEVICES, options)
 
 
+_AS_ROOT = (
+    Isolation(own_user=True, private_folder=True),
+    Isolation(own_user=True, user_namespace=True, private_folder=True),
+    Isolation(own_user=True),
+)
+_AS_USER = (
+    Isolation(user_namespace=True, private_folder=True),
+    Isolation(user_namespace=True),
+    Isolation(),
+)
+
+
 def best_isolation(folder: str) -> Isolation:
-    """The strongest isolation that this process can give its children, found out by trying.
+    """The strongest isolation that this process can give its children.
 
     Args:
-        folder: an empty folder, on which children may mount.
+        folder: an empty folder, on which they may mount.
+
+    Raises:
+        OSError: it cannot even end them.
     """
-    as_root = (
-        Isolation(own_user=True, private_folder=True),
-        Isolation(own_user=True, user_namespace=True, private_folder=True),
-        Isolation(own_user=True),
-    )
-    as_user = (
-        Isolation(user_namespace=True, private_folder=True),
-        Isolation(user_namespace=True),
-    )
-    _last_user_id()  # read once, here
-    for isolation in (*(as_root if os.geteuid() == 0 else ()), *as_user):
+    with contextlib.suppress(OSError):
+        _last_user_id()  # read once, here
+    return first_isolation((*(_AS_ROOT if os.geteuid() == 0 else ()), *_AS_USER), folder)
+
+
+def first_isolation(isolations: Sequence[Isolation], folder: str) -> Isolation:
+    """The first isolation that a child of this process can enter, found out by trying.
+
+    Raises:
+        OSError: there is none.
+    """
+    for isolation in isolations:
         if _try(lambda: isolation.enter(folder, 2**20)):  # noqa: B023  called at once
             return isolation
-    return Isolation()
+    raise OSError("this process cannot confine and end its children")
 
 
 def _try(enter: Callable[[], None]) -> bool:

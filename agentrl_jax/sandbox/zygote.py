@@ -34,6 +34,7 @@ from agentrl_jax.sandbox.zygote_protocol import (
 )
 
 DISK_CHECK_SECONDS = 0.05
+MAX_MAPPED_BYTES = 512 * 2**20  # by Python and what it has imported, where it cannot be read
 
 
 @dataclass
@@ -252,9 +253,12 @@ class Zygote:
 
 
 def _mapped_bytes() -> int:
-    """The address space of this process."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+    """The address space of this process, or, in a sandboxed worker, a bound of it."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except PermissionError:
+        return MAX_MAPPED_BYTES
 
 
 def main(control_descriptor: int) -> None:

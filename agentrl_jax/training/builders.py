@@ -64,6 +64,7 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
             max_reply_bytes,
             limit,
             environment.pass_variables,
+            environment.sandbox,
         )
     elif environment.threads:
         pool = ThreadPool(count, max_reply_bytes, limit)
@@ -75,6 +76,7 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
             max_reply_bytes,
             observations=limit,
             pass_variables=environment.pass_variables,
+            sandbox=environment.sandbox,
         )
     else:
         pool = InlinePool(max_reply_bytes, limit)
@@ -100,9 +102,9 @@ def _check_worker_fields(environment: EnvironmentConfig) -> None:
         raise UserError(
             f"{prefix}.threads needs {prefix}.workers, the number of threads, to be at least 1"
         )
-    if not in_processes and (e.interpreter or e.memory_mb > 0):
+    if not in_processes and (e.interpreter or e.memory_mb > 0 or e.sandbox.enabled):
         raise UserError(
-            f"{prefix}.interpreter and memory_mb are for worker processes: "
+            f"{prefix}.interpreter, memory_mb and sandbox are for worker processes: "
             "set workers to at least 1 and threads to False"
         )
     if e.cluster.actors and not in_processes:

@@ -26,6 +26,7 @@ from agentrl_jax.training.best_checkpoint import BestCheckpointConfig
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 from agentrl_jax.trajectories import Group
 from agentrl_jax.trajectory_record import TrajectoryRecord
+from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
 from agentrl_jax.workers.latency import EnvLatency
 from agentrl_jax.workers.ray_pool import ClusterConfig
 
@@ -60,6 +61,9 @@ class EnvironmentConfig(EnvironmentSpec):
     # Environment variables that worker processes get beyond those of `workers.variables`, which
     # are without tokens and keys.
     pass_variables: tuple[str, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
+    # Worker processes read and write little, and have no network (docs/sandbox.md); off unless
+    # enabled.
+    sandbox: WorkerSandbox = field(default_factory=WorkerSandbox, metadata=OMITTED_AT_DEFAULT)
     reply_mb: int = 64  # maximal size of an environment's reply
     # Maximal text of a reset's or a step's messages. An episode with a longer one has failed; with
     # `truncate_observations` the text is cut.

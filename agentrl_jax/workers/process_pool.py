@@ -1,13 +1,17 @@
 """`ProcessPool`: environments in worker processes, which may run another interpreter."""
 
 import asyncio
+import dataclasses
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
 from agentrl_jax.workers.memory_watch import MemoryWatch
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
@@ -31,6 +35,7 @@ class ProcessPool:
         command: Sequence[str] = (),
         observations: ObservationLimit = DEFAULT_LIMIT,
         pass_variables: Collection[str] = (),
+        sandbox: WorkerSandbox = WorkerSandbox(),  # noqa: B008  immutable
     ) -> None:
         """Checks the arguments; `start` starts the processes.
 
@@ -42,6 +47,7 @@ class ProcessPool:
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.
             pass_variables: environment variables beyond those of `worker_variables`.
+            sandbox: of the processes; off unless enabled.
         """
         if count < 1:
             raise UserError(
@@ -58,8 +64,10 @@ class ProcessPool:
         }
         if not interpreter:
             self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._python, self._sandbox = interpreter or sys.executable, sandbox
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # of sandboxed processes
         self._command = command or [
-            interpreter or sys.executable,
+            self._python,
             "-m",
             "agentrl_jax.workers.server",
             str(memory_limit),
@@ -103,6 +111,14 @@ class ProcessPool:
 
     async def start(self) -> None:
         self._memory = MemoryWatch(self._memory_limit) if self._memory_limit else None
+        if self._sandbox.enabled and self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="agentrl-workers-")
+            module = "agentrl_jax.workers.confined_server"
+            sandbox = [json.dumps(dataclasses.asdict(self._sandbox)), self._folder.name]
+            start = [self._python, "-m", module, *sandbox]
+            description = await asyncio.to_thread(check_sandbox, start, self._environment)
+            print(f"environments run in the sandbox: {description}", file=sys.stderr)
+            self._command = [*start, *self._command[3:]]
         try:
             await asyncio.gather(*(self._spawn(i).start_task for i in range(self._count)))
         except OSError as error:
@@ -116,6 +132,17 @@ class ProcessPool:
         if self._memory is not None:
             self._memory.close()
             self._memory = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def check_sandbox(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What protects a worker that is started so. Raises UserError if nothing can."""
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    if process.returncode:
+        raise UserError((process.stderr.strip().splitlines() or ["no reason given"])[-1])
+    return process.stdout.strip()
 
 
 def check_interpreter(interpreter: str) -> None:

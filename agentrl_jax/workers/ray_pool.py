@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.external import external
+from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future, ignore_result
 from agentrl_jax.workers.ray_cluster import RayNode, connect, import_ray
@@ -143,6 +144,7 @@ class RayPool:
         max_reply_bytes: int = MAX_REPLY_BYTES,
         observations: ObservationLimit = DEFAULT_LIMIT,
         pass_variables: Collection[str] = (),
+        sandbox: WorkerSandbox = WorkerSandbox(),  # noqa: B008  immutable
     ) -> None:
         """Checks the arguments; `start` starts the actors.
 
@@ -154,6 +156,7 @@ class RayPool:
             max_reply_bytes: see `ProcessPool`.
             observations: see `ProcessPool`.
             pass_variables: see `ProcessPool`; those of the node.
+            sandbox: see `ProcessPool`.
 
         Raises:
             UserError: there are no actors or processes, or a timeout is not positive.
@@ -175,6 +178,7 @@ class RayPool:
             "max_reply_bytes": max_reply_bytes,
             "observations": observations,
             "pass_variables": tuple(pass_variables),
+            "sandbox": sandbox,
         }
         self._ray: Any = None
         self._owns_ray = False  # whether this pool has initialized Ray
