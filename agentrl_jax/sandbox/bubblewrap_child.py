@@ -1,5 +1,6 @@
 """A start of bubblewrap: the zygote's child becomes `bwrap`, which runs `contained_run`."""
 
+import base64
 import json
 import os
 import signal
@@ -37,7 +38,9 @@ def execute_bubblewrap(
         OSError: there is no such program.
     """
     confinement.set_limits(limits, _PYTHON_BYTES, bool(session), _BWRAP_TASKS)
+    # Bubblewrap's own filter lets Python start, which then installs the snippet's.
     program = confinement.filter_program(limits, may_execute=True, may_restrict=True)
+    strict = confinement.filter_program(limits, limits.subprocesses)
     descriptor = os.memfd_create("filter", 0)
     os.write(descriptor, program)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -45,6 +48,7 @@ def execute_bubblewrap(
         os.set_inheritable(inherited, True)
     start = {
         "open_files": limits.open_files,
+        "filter": base64.b64encode(strict).decode(),
         "abi": confinement.abi,
         "rules": [asdict(rule) for rule in config.rules],
         "search_path": list(config.search_path),

@@ -99,7 +99,8 @@ def collect(process: ConfinedProcess, output: CapturedOutput, deadline: float) -
 def make_outcome(
     process: ConfinedProcess, output: CapturedOutput, limits: SandboxLimits, seconds: float
 ) -> Outcome:
-    """The outcome of a process that has ended.
+    """The outcome of a process that has ended; like a shell, a container reports a signal as 128
+    and its number.
 
     Raises:
         EnvironmentFailure: it could not be confined, and ran nothing.
@@ -110,9 +111,10 @@ def make_outcome(
     if end.failure or not (process.has_started or is_stopped):
         reason = end.failure or output.stderr.strip() or f"status {end.status}"
         raise EnvironmentFailure(f"the sandbox failed: {reason[:500]}", "died")
-    is_signal = os.WIFSIGNALED(end.status)
-    number = os.WTERMSIG(end.status) if is_signal else None
-    code = None if is_signal else os.WEXITSTATUS(end.status)
+    code, number = os.waitstatus_to_exitcode(end.status), None
+    if code < 0 or (process.is_contained and 128 < code < 128 + signal.NSIG):
+        number = -code if code < 0 else code - 128
+        code = None
     stderr = output.stderr
     limit = _limit(end, output.is_flood, number, limits)
     if limit is None and code:

@@ -30,6 +30,7 @@ def main(text: str) -> NoReturn:
             FileRule("/proc", landlock.READ),
         ]
         landlock.restrict(landlock.open_rules([*rules, *own]), start["abi"])
+    kernel.install_filter(base64.b64decode(start["filter"]))
     leash = socket.socket(fileno=start["leash"])
     _run(start, lambda: leash.send(STARTED), start["session"])
 

@@ -75,9 +75,10 @@ _REFUSED_FCNTL = (8, 10, 15, 1024, 1026)  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_S
 _ALLOWED_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 36, 37, 38, 1025, 1030, 1031, 1032, 1033, 1034)
 # TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX
 _ALLOWED_IOCTL = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5451, 0x5450)
-_NAME, _GET_NAME, _NAME_MEMORY = 15, 16, 0x53564D41  # of prctl
+_PRCTL = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
+_SET_SECCOMP = 22
 # Set and get PDEATHSIG, get and set DUMPABLE, set SECCOMP and SUBREAPER, set and get NO_NEW_PRIVS
-_PRCTL_OF_WORKERS = (1, 2, 3, 4, 22, 36, 38, 39)
+_PRCTL_OF_WORKERS = (1, 2, 3, 4, _SET_SECCOMP, 36, 38, 39)
 _UNIX = 1
 
 
@@ -119,7 +120,7 @@ def snippet_rules(options: FilterOptions) -> tuple[Rule, ...]:
         )
     rules += [
         Rule("socketpair", (Condition(0, (_UNIX,)), Condition(1, (_STREAM,), _SOCKET_KIND))),
-        Rule("prctl", (Condition(0, (_NAME, _GET_NAME, _NAME_MEMORY)),)),
+        Rule("prctl", (Condition(0, (*_PRCTL, *((_SET_SECCOMP,) if options.may_restrict else ()))),)),
         *_refused([*_REFUSED, "setsid", "setpgid", "sendmsg", "recvmsg"]),
     ]
     return tuple(rules)
@@ -128,7 +129,7 @@ def snippet_rules(options: FilterOptions) -> tuple[Rule, ...]:
 def worker_rules(options: FilterOptions) -> tuple[Rule, ...]:
     """The rules for worker processes: they start programs and sandboxes, and have no network."""
     kinds = (_STREAM, _SEQUENCED_PACKETS)
-    prctl = (_NAME, _GET_NAME, _NAME_MEMORY, *_PRCTL_OF_WORKERS)
+    prctl = (*_PRCTL, *_PRCTL_OF_WORKERS)
     return (
         *_conditional(options),
         *_allowed([*_FILES, *_PROCESS, *_WORKER]),

@@ -34,6 +34,7 @@ from agentrl_jax.sandbox.zygote_protocol import (
 )
 
 DISK_CHECK_SECONDS = 0.05
+BURIAL_SECONDS = 2.0  # that a killed group may take to be gone
 MAX_MAPPED_BYTES = 512 * 2**20  # by Python and what it has imported, where it cannot be read
 
 
@@ -55,6 +56,18 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)  # it does not lead its group yet
 
+    def has_group(self) -> bool:
+        """Whether processes of its group are left, dead or alive; its id is not used again before
+        they are gone.
+        """
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
 
 class Zygote:
     """The loop that starts, watches and buries snippets."""
@@ -63,6 +76,7 @@ class Zygote:
         self._config, self._control = config, control
         self._children: dict[int, Child] = {}
         self._by_leash: dict[int, Child] = {}
+        self._ended: list[tuple[float, Child, SnippetEnd]] = []
         self._poll = select.poll()
         self._base = tempfile.mkdtemp(prefix="agentrl-sandbox-")
         os.chmod(self._base, 0o755)
@@ -80,6 +94,7 @@ class Zygote:
             return
         isolation = self._confinement.isolation
         self._uses_mounts = isolation.private_folder and self._confinement.protections.isolation
+        self._watches_disk = self._confinement.protections.limits and not self._uses_mounts
         hello = {
             "abi": self._confinement.abi,
             "isolation": [
@@ -98,7 +113,7 @@ class Zygote:
         for descriptor in (self._control.fileno(), wakeup):
             self._poll.register(descriptor, select.POLLIN)
         is_open = True
-        while is_open or self._children:
+        while is_open or self._children or self._ended:
             for descriptor, event in self._poll.poll(self._timeout()):
                 if descriptor == self._control.fileno():
                     is_open = is_open and self._accept()
@@ -109,6 +124,7 @@ class Zygote:
                     self._hear(descriptor, event)
             self._enforce()
             self._reap()
+            self._report_ended()
             if not is_open:
                 for child in self._children.values():
                     child.kill()
@@ -201,9 +217,11 @@ class Zygote:
 
     def _timeout(self) -> int:
         """Milliseconds until something must be enforced; -1: nothing."""
+        if self._ended:
+            return 5
         if not self._children:
             return -1
-        if not self._uses_mounts:
+        if self._watches_disk:
             return int(DISK_CHECK_SECONDS * 1000)
         first = min(child.deadline for child in self._children.values())
         if first == float("inf"):
@@ -216,7 +234,7 @@ class Zygote:
             if now >= child.deadline and not child.is_late:
                 child.is_late = True
                 child.kill()
-            is_checked = not self._uses_mounts and not child.has_filled_disk
+            is_checked = self._watches_disk and not child.has_filled_disk
             if is_checked and folders.exceeds(child.folder, child.disk_bytes):
                 child.has_filled_disk = True
                 child.kill()
@@ -235,10 +253,21 @@ class Zygote:
                 child.kill()  # whatever it left behind; its id is taken until it is buried
             _, status, usage = os.wait4(dead.si_pid, 0)
             if child is not None:
-                self._report(child, status, usage.ru_utime + usage.ru_stime)
+                seconds = usage.ru_utime + usage.ru_stime
+                end = SnippetEnd(status, seconds, child.is_late, child.has_filled_disk)
+                self._ended.append((time.monotonic(), child, end))
 
-    def _report(self, child: Child, status: int, cpu_seconds: float) -> None:
-        end = SnippetEnd(status, cpu_seconds, child.is_late, child.has_filled_disk)
+    def _report_ended(self) -> None:
+        """Report the snippets of whose groups nothing is left."""
+        now, waiting = time.monotonic(), []
+        for since, child, end in self._ended:
+            if child.has_group() and now < since + BURIAL_SECONDS:
+                waiting.append((since, child, end))
+            else:
+                self._report(child, end)
+        self._ended = waiting
+
+    def _report(self, child: Child, end: SnippetEnd) -> None:
         with contextlib.suppress(OSError):
             child.leash.send(end.encode())
         self._by_leash.pop(child.leash.fileno(), None)

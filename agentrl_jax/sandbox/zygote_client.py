@@ -12,6 +12,7 @@ from pathlib import Path
 
 import agentrl_jax
 from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.sandbox import folders
 from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.snippet_run import STARTED
 from agentrl_jax.sandbox.zygote_protocol import (
@@ -47,10 +48,17 @@ class ConfinedProcess:
     """A process that runs a snippet: its pipes, and the leash by which it is killed."""
 
     def __init__(
-        self, stdout: int, stderr: int, leash: socket.socket, requests: int = -1, replies: int = -1
+        self,
+        stdout: int,
+        stderr: int,
+        leash: socket.socket,
+        is_contained: bool,
+        requests: int = -1,
+        replies: int = -1,
     ) -> None:
         self.stdout, self.stderr, self.leash = stdout, stderr, leash
         self.requests, self.replies = requests, replies
+        self.is_contained = is_contained
         self.pid: int | None = None
         self.has_started = False  # the code itself, confined
         self.end: SnippetEnd | None = None
@@ -111,7 +119,8 @@ class ZygoteClient:
                 pass_fds=(remote.fileno(),),
                 start_new_session=True,
             )
-        self.owner = os.getpid()
+        self._folder = ""
+        self.owner, self._is_contained = os.getpid(), bool(config.launcher)
         try:
             hello = self._hello(config)
         except BaseException:
@@ -119,7 +128,7 @@ class ZygoteClient:
             raise
         self.abi: int = hello["abi"]
         self.isolation: list[bool] = hello["isolation"]
-        self._folder: str = hello["folder"]
+        self._folder = hello["folder"]
 
     def _hello(self, config: ZygoteConfig) -> dict:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -160,7 +169,7 @@ class ZygoteClient:
         pipes = [os.pipe() for _ in range(4 if is_session else 2)]
         files = [_read_only_file(request), _read_only_file(stdin)]
         sent = [*files, pipes[0][1], pipes[1][1], theirs.fileno()]
-        process = ConfinedProcess(pipes[0][0], pipes[1][0], ours)
+        process = ConfinedProcess(pipes[0][0], pipes[1][0], ours, self._is_contained)
         if is_session:
             sent += [pipes[2][0], pipes[3][1]]
             process.requests, process.replies = pipes[2][1], pipes[3][0]
@@ -194,6 +203,8 @@ class ZygoteClient:
             self.kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if self._folder and os.path.exists(self._folder):  # it was killed
+            folders.remove(self._folder)
 
 
 def wait_readable(descriptors: list[int], deadline: float) -> list[int]:

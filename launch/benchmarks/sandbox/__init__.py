@@ -1,0 +1,1 @@
+"""Measures of the sandbox: what attacks it holds, and what it costs."""
