@@ -32,18 +32,18 @@ def reshard(x: AnyArray, sharding: NamedSharding) -> jax.Array:
         return jax.device_put(x, sharding)
     if x.sharding.is_equivalent_to(sharding, x.ndim):
         return x
-    wanted = indices_of(sharding, x.shape)
-    if not _every_process_holds(x, set(wanted.values())):
+    targets = indices_of(sharding, x.shape)
+    if not _every_process_holds(x, set(targets.values())):
         x = _laid_out(x, shared_layout(x, sharding))
     pieces: dict[Index, list[jax.Array]] = {}
     for shard in x.addressable_shards:
         pieces.setdefault(_index(shard.index, x.shape), []).append(shard.data)
-    turns = {index: itertools.cycle(held) for index, held in pieces.items()}
+    turns = {index: itertools.cycle(copies) for index, copies in pieces.items()}
     arrays = []
-    for device, index in wanted.items():
-        here = [piece for piece in pieces.get(index, ()) if piece.devices() == {device}]
-        if here:
-            arrays.append(here[0])
+    for device, index in targets.items():
+        local = [piece for piece in pieces.get(index, ()) if piece.devices() == {device}]
+        if local:
+            arrays.append(local[0])
             continue
         piece = next(turns[index]) if index in turns else _slice_of_copy(x, index)
         arrays.append(jax.device_put(piece, device))
@@ -84,12 +84,12 @@ def _index(index: tuple[slice, ...], shape: tuple[int, ...]) -> Index:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
-def _every_process_holds(x: jax.Array, wanted: set[Index]) -> bool:
+def _every_process_holds(x: jax.Array, indices: set[Index]) -> bool:
     """Whether the devices of each process hold all these parts of `x`."""
-    held: dict[int, set[Index]] = {}
+    by_process: dict[int, set[Index]] = {}
     for device, index in x.sharding.devices_indices_map(x.shape).items():
-        held.setdefault(device.process_index, set()).add(_index(index, x.shape))
-    return all(wanted <= indices for indices in held.values())
+        by_process.setdefault(device.process_index, set()).add(_index(index, x.shape))
+    return all(indices <= part for part in by_process.values())
 
 
 def _devices_by_process(sharding: Any) -> np.ndarray:
@@ -142,8 +142,8 @@ def first_step(x: Any, layout: NamedSharding) -> NamedSharding:
     parts = [*layout.spec, *[None] * (len(x.shape) - len(layout.spec))]
     counts = np.divide(x.shape, np.maximum(x.sharding.shard_shape(x.shape), 1))
     for axis in np.argsort(-counts, kind="stable"):
-        own = parts[axis] or ()
-        names = (*(own if isinstance(own, tuple) else (own,)), "process", "copy")
+        names = parts[axis] or ()
+        names = (*(names if isinstance(names, tuple) else (names,)), "process", "copy")
         if counts[axis] > 1 and x.shape[axis] % math.prod(sizes[name] for name in names) == 0:
             parts[axis] = names
             return NamedSharding(layout.mesh, PartitionSpec(*parts))

@@ -175,9 +175,9 @@ def _is_literal(x: Any) -> bool:
 
 def _part_of(jaxpr: Any, part: TreePart) -> Any:
     """The jaxpr of some inputs and outputs, alone."""
-    wanted = [i in part.outputs for i in range(len(jaxpr.outvars))]
+    outputs = [i in part.outputs for i in range(len(jaxpr.outvars))]
     used = [i in part.inputs for i in range(len(jaxpr.invars))]
-    return partial_eval.dce_jaxpr(jaxpr, wanted, instantiate=used)[0]
+    return partial_eval.dce_jaxpr(jaxpr, outputs, instantiate=used)[0]
 
 
 def _dtype_of_moves(jaxpr: Any, part: TreePart) -> np.dtype | None:
@@ -185,10 +185,12 @@ def _dtype_of_moves(jaxpr: Any, part: TreePart) -> np.dtype | None:
     numbers, rounded; None where it is their own.
     """
     dtypes = {jaxpr.outvars[i].aval.dtype for i in part.outputs}
-    own = {jaxpr.invars[i].aval.dtype for i in part.inputs}
+    input_dtypes = {jaxpr.invars[i].aval.dtype for i in part.inputs}
     moves = only_moves(_part_of(jaxpr, part), {*LAYOUT_PRIMITIVES, "convert_element_type"})
     return (
-        dtypes.pop() if len(part.inputs) == len(dtypes) == 1 and moves and dtypes != own else None
+        dtypes.pop()
+        if len(part.inputs) == len(dtypes) == 1 and moves and dtypes != input_dtypes
+        else None
     )
 
 

@@ -221,18 +221,18 @@ def _sampling_costs(
         "cache": bytes_per_device(engine.cache_shapes),
         "parked": bytes_per_device(engine.parked_shapes),
     }
-    beside = {} if is_apart else learner_bytes
+    shared_bytes = {} if is_apart else learner_bytes
     costs: dict[str, ProgramCost] = {}
     if "publish" in names:
         reshard, write = engine.publication_programs(learner_mesh, weights)
-        held = learner_bytes | ({} if is_apart else resident)
-        costs["reshard"] = program_cost(reshard, compile_program(reshard), chip, held)
+        on_chip = learner_bytes | ({} if is_apart else resident)
+        costs["reshard"] = program_cost(reshard, compile_program(reshard), chip, on_chip)
         # Of a shard that another chip holds there are two copies until it is written.
-        held = beside | resident | {"sent shards": write.arguments["arrays on their way"]}
-        held["engine weights"] -= write.arguments["replaced"]
-        costs["publish"] = program_cost(write, compile_program(write), chip, held)
+        on_chip = shared_bytes | resident | {"sent shards": write.arguments["arrays on their way"]}
+        on_chip["engine weights"] -= write.arguments["replaced"]
+        costs["publish"] = program_cost(write, compile_program(write), chip, on_chip)
     for program in engine.sampling_programs(weights, names):
         costs[program.name] = program_cost(
-            program, compile_program(program), chip, beside | resident
+            program, compile_program(program), chip, shared_bytes | resident
         )
     return costs, resident

@@ -154,6 +154,6 @@ def test_no_device_holds_more_than_a_shard_of_an_array_on_its_way():
     step = first_step(x, layout)
     assert layout.shard_shape(x.shape) == (4, 64, 16)
     assert step.shard_shape(x.shape) == (4, 16, 16)
-    whole = jax.device_put(jnp.arange(4 * 64 * 32.0).reshape(x.shape), source)
+    array = jax.device_put(jnp.arange(4 * 64 * 32.0).reshape(x.shape), source)
     target = NamedSharding(device_mesh(tensor=2), PartitionSpec(None, None, "tensor"))
-    np.testing.assert_array_equal(reshard(whole, target), whole)
+    np.testing.assert_array_equal(reshard(array, target), array)

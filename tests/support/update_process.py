@@ -108,9 +108,9 @@ def train_steps(
                 f"{name} of step {step}": np.asarray(x, np.float64) for name, x in metrics.items()
             }
     trained = {"policy": state.params, "critic": state.extra.critic and state.extra.critic.params}
-    here = replicated_sharding(make_mesh(MeshConfig(), jax.local_devices()[:1]))
+    first_device = replicated_sharding(make_mesh(MeshConfig(), jax.local_devices()[:1]))
     for path, x in jax.tree_util.tree_leaves_with_path(trained):
-        results[jax.tree_util.keystr(path)] = np.asarray(reshard(x, here))
+        results[jax.tree_util.keystr(path)] = np.asarray(reshard(x, first_device))
     return results
 
 
