@@ -31,20 +31,23 @@ V5E: dict[str, Any] = {
     "programs": "update",
 }
 V5P: dict[str, Any] = V5E | {"topology": "v5p:4x4x4", "preset": "qwen3_32b", "engine_rows": 32}
+# Weights, gradient and moments of half the size.
+BFLOAT16 = {"param_dtype": "bfloat16"}
+V5E_BFLOAT16, V5P_BFLOAT16 = V5E | BFLOAT16, V5P | BFLOAT16
 CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64": V5E,
+    "qwen3_8b-v5e-64-tensor-2": V5E | {"fsdp": 32, "tensor": 2},
     "qwen3_8b-v5e-64-engine": V5E | {"programs": "publish,prefill,decode"},
-    "qwen3_8b-v5e-64-length-x10": V5E | {"length": 81_920, "programs": "update"},
-    "qwen3_8b-v5e-64-calls-x10": V5E | {"engine_rows": 80, "programs": "decode"},
-    "qwen3_8b-v5e-64-slices-x10": V5E
+    "qwen3_8b-v5e-64-length-x10": V5E_BFLOAT16 | {"length": 81_920, "programs": "update"},
+    "qwen3_8b-v5e-64-calls-x10": V5E_BFLOAT16 | {"engine_rows": 80, "programs": "decode"},
+    "qwen3_8b-v5e-64-slices-x10": V5E_BFLOAT16
     | {"topology": "10x v5e:8x8", "data": 10, "rows": 640, "programs": "update"},
-    "qwen3_32b-v5p-128": V5P | {"programs": "update"},
-    "qwen3_32b-v5p-128-engine": V5P | {"programs": "publish,prefill,decode"},
-    "qwen3_32b-v5p-128-length-x10": V5P | {"length": 81_920, "programs": "update"},
-    "qwen3_32b-v5p-128-calls-x10": V5P | {"engine_rows": 320, "programs": "decode"},
-    "qwen3_32b-v5p-128-slices-x10": V5P
+    "qwen3_32b-v5p-128": V5P_BFLOAT16 | {"programs": "update"},
+    "qwen3_32b-v5p-128-publish": V5P | {"programs": "publish"},
+    "qwen3_32b-v5p-128-length-x10": V5P_BFLOAT16 | {"length": 81_920, "programs": "update"},
+    "qwen3_32b-v5p-128-calls-x10": V5P_BFLOAT16 | {"engine_rows": 320, "programs": "decode"},
+    "qwen3_32b-v5p-128-slices-x10": V5P_BFLOAT16
     | {"topology": "10x v5p:4x4x4", "data": 10, "rows": 640, "programs": "update"},
-    "qwen3_32b-v5p-128-engine-float32": V5P | {"engine_dtype": "float32", "programs": "publish"},
 }
 
 
