@@ -241,6 +241,64 @@ def test_a_branch_attends_to_its_prefix_and_itself(options: dict):
         n += len(parts)
 
 
+def inner_branched(branch: int, **options: Any) -> tuple[tuple, list[list[int]]]:
+    """A row of two packed sequences and branches that leave them before their ends, and the columns
+    of each text in it: the sequences themselves, and each branch after what precedes it.
+    """
+    first, second = list(range(2 * branch)), list(range(2 * branch, 3 * branch))
+    leaves = [(first, 3, branch), (first, 1, 1), (second, 2, branch - 1), (first, 2 * branch, 2)]
+    prefix = 4 * branch  # the last quarter is padding
+    arrays = rows([[prefix + len(leaves) * branch]], prefix + len(leaves) * branch, **options)
+    positions, segments = np.zeros((2, *arrays[3].shape), np.int32)
+    for i, text in enumerate((first, second)):
+        positions[0, text], segments[0, text] = np.arange(len(text)), i + 1
+    texts = [first, second]
+    for i, (text, position, length) in enumerate(leaves):
+        columns = [prefix + i * branch + j for j in range(length)]
+        positions[0, columns] = position + np.arange(length)
+        segments[0, columns] = segments[0, text[0]]
+        texts.append([*text[:position], *columns])
+    return (*arrays[:3], jnp.asarray(positions), jnp.asarray(segments)), texts
+
+
+@pytest.mark.parametrize(
+    "options", [OPTIONS["causal"], pytest.param(OPTIONS["both"], marks=pytest.mark.slow)]
+)
+def test_an_inner_branch_attends_to_what_precedes_it_and_itself(options: dict):
+    arrays, texts = inner_branched(4)
+    shape = {"prefix_length": 16, "branch_length": 4, "inner_branches": True}
+    attend = jax.jit(functools.partial(attend_rows, scale=SCALE, **shape, **options))
+    got = np.asarray(attend(*arrays))
+    for columns in texts:
+        ones = np.ones((1, len(columns)), np.int32)
+        text = (*(np.asarray(x)[:, columns] for x in arrays[:3]), ones, ones)
+        want = loop(text, **options)
+        own = columns if max(columns) < 16 else [c for c in columns if c >= 16]
+        close(got[0, own], want[0, -len(own) :], 1e-5)
+
+
+@pytest.mark.slow
+def test_splash_attention_serves_inner_branches(monkeypatch: pytest.MonkeyPatch):
+    arrays, _ = inner_branched(128, shared=2, group=2, size=64)
+    got, want = kernel_on_branches(
+        monkeypatch,
+        functools.partial(splash_rows, interpret=True),
+        arrays,
+        {"prefix_length": 512, "branch_length": 128, "inner_branches": True},
+    )
+    close(got, want, 2e-5)
+
+
+@pytest.mark.slow
+def test_cudnn_attention_serves_inner_branches(monkeypatch: pytest.MonkeyPatch):
+    arrays, _ = inner_branched(4)
+    shape = {"prefix_length": 16, "branch_length": 4, "inner_branches": True, "window": 3}
+    got, want = kernel_on_branches(
+        monkeypatch, functools.partial(cudnn_rows, implementation="xla"), arrays, shape
+    )
+    close(got, want, 1e-5)
+
+
 def kernel_on_branches(
     monkeypatch: pytest.MonkeyPatch, kernel: Callable[..., Array], arrays: tuple, options: dict
 ) -> tuple[Any, Any]:

@@ -288,13 +288,14 @@ def test_the_trust_region_leaves_out_the_remaining_updates(runtime: Runtime):
         )
         algorithm, state = build(anchored(actor=actor, group_size=4))
         state, metrics = algorithm.step(state, played(), runtime)
-        changes.append((np.abs(np.asarray(state.params["table"]) - TABLE).max(), metrics))
-    (free, free_metrics), (bounded, metrics) = changes
+        changes.append(metrics)
+    free_metrics, metrics = changes
     assert "updates_left_out" not in free_metrics and len(free_metrics["device"]) == 8
     taken = len(metrics["device"])
-    assert taken + metrics["updates_left_out"] == 8 and 1 <= taken < 8 and bounded < free
+    assert taken + metrics["updates_left_out"] == 8 and 1 <= taken < 8
     kl = [float(m["proximal_kl"]) / float(m["tokens"]) for m in metrics["device"]]
-    assert kl[0] == pytest.approx(0.0, abs=1e-6) and max(kl) <= 0.02 < metrics["kl_from_start"]
+    assert kl[0] == pytest.approx(0.0, abs=1e-6) and max(kl) <= 0.02
+    assert 0 < metrics["kl_from_start"] < free_metrics["kl_from_start"]
     replayed = hierarchical.archer(
         critic(),
         hierarchical.reinforce_actor(**SHAPE),

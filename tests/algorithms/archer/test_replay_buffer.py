@@ -9,8 +9,10 @@ import pytest
 from support.fixtures import make_call, make_trajectory, make_turn, random_trajectory
 
 from agentrl_jax.algorithms.archer.replay_buffer import (
+    RecentShare,
     ReplayBuffer,
     TokenizedText,
+    Transition,
     decode_ids,
     transitions_of,
 )
@@ -95,6 +97,49 @@ def test_the_newest_turns_are_stored_and_a_checkpoint_has_the_same_draws():
         assert [getattr(a, name) for name in numbers] == [getattr(b, name) for name in numbers]
     again.add(seen[:1])
     assert len(again) == 5
+
+
+def numbered_episodes(*lengths: int) -> list[list[Transition]]:
+    """Episodes of so many turns, whose rewards number them."""
+    empty = TokenizedText(np.zeros(0, np.int32), "")
+    return [
+        [Transition(empty, empty, float(i), empty, False, False, 0.0) for _ in range(length)]
+        for i, length in enumerate(lengths)
+    ]
+
+
+def test_recent_and_older_turns_are_drawn_apart():
+    replay, rng = ReplayBuffer(100), np.random.default_rng(0)
+    episodes = numbered_episodes(9, 1, 2, 4)
+    for episode in episodes:  # an iteration each
+        replay.begin_iteration()
+        replay.add(episode)
+    rewards = np.array([t.reward for t in replay.draw(4001, rng, RecentShare(0.25, 2))])
+    counts = np.bincount(rewards.astype(int)) / 4001
+    assert counts[2:].sum() == pytest.approx(0.25, abs=1e-3) and len(rewards) == 4001
+    assert counts == pytest.approx([0.675, 0.075, 0.25 / 3, 0.5 / 3], abs=0.02)
+    assert {t.reward for t in replay.draw(50, rng, RecentShare(1.0, 1))} == {3.0}
+    only_new = ReplayBuffer(100)
+    only_new.add(episodes[0])
+    assert len(only_new.draw(7, rng, RecentShare(0.5, 2))) == 7
+    for wrong in ((1.5, 1), (0.5, 0)):
+        with pytest.raises(UserError, match="recent share"):
+            RecentShare(*wrong)
+
+
+def test_episodes_are_drawn_whole_and_turns_as_often_as_alone():
+    replay, rng = ReplayBuffer(15), np.random.default_rng(0)
+    for episode in numbered_episodes(3, 9, 1, 4):
+        replay.add(episode)
+    counts, turns = np.zeros(4), 0
+    for _ in range(2000):
+        drawn = [int(t.reward) for t in replay.draw_episodes(8, rng)]
+        counts += np.bincount(drawn, minlength=4)
+        turns += len(drawn)
+    # two turns of the first episode were dropped
+    assert counts / turns == pytest.approx(np.array([1, 9, 1, 4]) / 15, abs=0.02)
+    assert turns / 2000 == pytest.approx(8, abs=0.5)
+    assert len(replay.draw_episodes(1, rng)) in (1, 4, 9)  # at least one
 
 
 def test_long_texts_keep_their_end_and_empty_ones_have_one_token():
