@@ -49,6 +49,7 @@ def serve() -> None:
 
     from agentrl_jax.errors import UserError
     from agentrl_jax.launch import serving
+    from agentrl_jax.launch.api_keys import resolve_api_key
 
     f = flags.FLAGS
     if bool(f.run_dir) == bool(f.model):
@@ -59,7 +60,7 @@ def serve() -> None:
     serving.check_dtype(f.dtype)
     cli.trust_named(f.trust)
     limits = dataclass_flags.from_flags(ServerLimits).check()
-    key = serving.resolve_api_key(f.api_key_variable)
+    key = resolve_api_key(f.api_key_variable)
     if f.run_dir:
         served = serving.served_from_run(
             Path(f.run_dir), f.phase, f.agent, f.positions, f.rows, cli.wants_best()

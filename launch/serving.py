@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import os
-import secrets
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -88,20 +86,6 @@ def _serving_agent(agent: Agent, engine: EngineConfig) -> Agent:
         trainable=False,
         sampling=dataclasses.replace(agent.sampling, budget=engine.positions),
     )
-
-
-def resolve_api_key(variable: str) -> str:
-    """The key in the environment variable, or a new one without a variable.
-
-    Raises:
-        UserError: the variable is empty.
-    """
-    if variable and not os.environ.get(variable):
-        raise UserError(
-            f"the environment variable {variable} should hold the key that clients send: set "
-            "it, or leave the flag out"
-        )
-    return os.environ[variable] if variable else f"sk-{secrets.token_urlsafe(24)}"
 
 
 @contextlib.asynccontextmanager

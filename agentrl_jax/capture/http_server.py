@@ -60,6 +60,26 @@ def make_uvicorn_server(app: ASGIApp, limits: ServerLimits) -> uvicorn.Server:
     return _Uvicorn(config)
 
 
+def url_of(host: str, port: int) -> str:
+    """The URL of an address."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def open_listener(host: str, port: int, owner: str) -> socket.socket:
+    """A bound socket; `port` 0: any. Raises UserError, which names the owner, if it is taken."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(
+            f"{owner} cannot listen on {url_of(host, port)} ({error.strerror}): name another "
+            "port, or 0"
+        ) from error
+    return listener
+
+
 async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
     """Serve until cancelled; closes the port and all connections."""
     try:

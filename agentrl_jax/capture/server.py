@@ -26,8 +26,10 @@ from agentrl_jax.capture.http_server import (
     json_body,
     make_uvicorn_server,
     not_found,
+    open_listener,
     read_body,
     serve,
+    url_of,
     with_error_responses,
 )
 from agentrl_jax.capture.requests import CompletionRequest, parse_chat_request, parse_text_request
@@ -79,7 +81,7 @@ class CaptureServer:
 
     @property
     def url(self) -> str:
-        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
+        return url_of(self._host, self._port)
 
     def url_of(self, session: CaptureSession) -> str:
         """The URL to post rewards to; a client's `base_url` is this and /v1."""
@@ -87,17 +89,7 @@ class CaptureServer:
 
     async def start(self) -> None:
         """Open the port. Raises UserError if it is taken."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._host, self._port))
-        except OSError as error:
-            listener.close()
-            raise UserError(
-                f"the capture endpoint cannot listen on {self.url} ({error.strerror}): "
-                "name another port, or 0"
-            ) from error
+        listener = open_listener(self._host, self._port, "the capture endpoint")
         self._port = listener.getsockname()[1]
         self._serve_task = asyncio.ensure_future(self._serve(listener))
 

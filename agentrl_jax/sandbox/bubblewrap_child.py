@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NoReturn
 
-from agentrl_jax.sandbox.contained_run import PACKAGES
 from agentrl_jax.sandbox.confinement import Confinement
+from agentrl_jax.sandbox.contained_run import PACKAGES
 from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.zygote_protocol import ZygoteConfig
 

@@ -31,9 +31,7 @@ def encode_request(snippet: Snippet) -> bytes:
 class CapturedOutput:
     """Stdout and stderr of a process, until both together exceed a limit; then it is killed."""
 
-    def __init__(
-        self, stdout: int, stderr: int, max_bytes: int, kill: Callable[[], None]
-    ) -> None:
+    def __init__(self, stdout: int, stderr: int, max_bytes: int, kill: Callable[[], None]) -> None:
         self._out, self._err, self._room, self._kill = stdout, stderr, max_bytes, kill
         self._chunks: dict[int, list[bytes]] = {stdout: [], stderr: []}
         self.open_streams = [stdout, stderr]

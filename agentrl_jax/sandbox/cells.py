@@ -68,7 +68,7 @@ def open_standard_streams() -> None:
 
 
 def _text_stream(descriptor: int, mode: str) -> Any:
-    return open(  # noqa: SIM115  for the life of the process
+    return open(
         descriptor,
         mode,
         buffering=1,

@@ -94,9 +94,9 @@ class Confinement:
         """
         kernel.prctl(kernel.SET_NO_NEW_PRIVILEGES, 1)
         if self.protections.landlock:
-            own = landlock.open_rules([landlock.FileRule(".", folder_rights)])
-            landlock.restrict([*self.rules, *own], self.abi)
-            for rule in own:
+            folder_rules = landlock.open_rules([landlock.FileRule(".", folder_rights)])
+            landlock.restrict([*self.rules, *folder_rules], self.abi)
+            for rule in folder_rules:
                 os.close(rule.descriptor)
         if self.protections.seccomp:
             kernel.install_filter(self.filter_program(limits, may_execute))

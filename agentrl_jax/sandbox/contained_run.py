@@ -25,11 +25,11 @@ def main(text: str) -> NoReturn:
     start: dict[str, Any] = json.loads(text)
     if start["abi"]:
         rules = [FileRule(**rule) for rule in start["rules"]]
-        own = [
+        inner = [
             FileRule(WORK, landlock.WRITE | landlock.EXECUTE),
             FileRule("/proc", landlock.READ),
         ]
-        landlock.restrict(landlock.open_rules([*rules, *own]), start["abi"])
+        landlock.restrict(landlock.open_rules([*rules, *inner]), start["abi"])
     kernel.install_filter(base64.b64decode(start["filter"]))
     leash = socket.socket(fileno=start["leash"])
     _run(start, lambda: leash.send(STARTED), start["session"])

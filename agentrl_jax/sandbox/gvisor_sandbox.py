@@ -60,9 +60,7 @@ class GVisorSandbox(Sandbox):
         self._search_path = [*standard_search_path(), *packages]
         paths = [rule.path for rule in [*system_rules(), *python_rules(), *rules]]
         self._mounts = {
-            path: path
-            for path in paths
-            if os.path.exists(path) and not path.startswith("/dev/")
+            path: path for path in paths if os.path.exists(path) and not path.startswith("/dev/")
         } | {path: f"{PACKAGES}/agentrl_jax/{os.path.basename(path)}" for path in package_files()}
         self._folder = tempfile.mkdtemp(prefix="agentrl-gvisor-")
         self._base = [program, "--root", f"{self._folder}/state", "--network=none"]
@@ -95,9 +93,7 @@ class GVisorSandbox(Sandbox):
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _run_container(
-        self, bundle: str, name: str, line: str, limits: SandboxLimits
-    ) -> Outcome:
+    def _run_container(self, bundle: str, name: str, line: str, limits: SandboxLimits) -> Outcome:
         start = time.monotonic()
         with open(f"{bundle}/stdin", "rb") as stdin:
             process = subprocess.Popen(
@@ -183,9 +179,7 @@ class GVisorSandbox(Sandbox):
                 *binds,
             ],
             "linux": {
-                "namespaces": [
-                    {"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")
-                ]
+                "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]
             },
         }
 

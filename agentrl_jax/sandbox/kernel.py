@@ -89,7 +89,8 @@ def landlock_create_ruleset(attributes: bytes) -> int:
     """The descriptor of a new ruleset."""
     size = ctypes.c_size_t(len(attributes))
     return _checked(
-        _libc.syscall(ctypes.c_long(_CREATE_RULESET), attributes, size, 0), "landlock_create_ruleset"
+        _libc.syscall(ctypes.c_long(_CREATE_RULESET), attributes, size, 0),
+        "landlock_create_ruleset",
     )
 
 

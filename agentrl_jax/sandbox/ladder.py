@@ -1,7 +1,7 @@
 """The ladder of sandboxes: what this machine has, and which of them a config gets."""
 
-import logging
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -22,8 +22,6 @@ from agentrl_jax.sandbox.sandbox import Sandbox
 from agentrl_jax.sandbox.self_test import check_sandbox
 from agentrl_jax.sandbox.zygote_protocol import ZygoteConfig
 from agentrl_jax.sandbox.zygote_sandbox import ZygoteSandbox
-
-_log = logging.getLogger(__name__)
 
 
 class Rung(IntEnum):
@@ -50,6 +48,7 @@ class SandboxConfig:
     modules: tuple[str, ...] = ()  # installed packages that snippets may import, as numpy
     # A server with SandboxFusion's /run_code, which is then used; "": this machine.
     url: str = field(default="", metadata=external("server"))
+    key_variable: str = ""  # the environment variable with that server's key; "": none
 
     def __post_init__(self) -> None:
         if self.minimum.upper() not in Rung.__members__:
@@ -68,7 +67,7 @@ def open_sandbox(config: SandboxConfig) -> Sandbox:
         UserError: there is none.
     """
     if config.url:
-        return _tested(Rung.REMOTE, lambda: RemoteSandbox(config.url, config.limits))
+        return _tested(Rung.REMOTE, lambda: open_rung(Rung.REMOTE, config))
     reasons = []
     for rung in Rung:
         if rung < config.minimum_rung:
@@ -88,7 +87,7 @@ def open_rung(rung: Rung, config: SandboxConfig) -> Sandbox:
     if rung == Rung.REMOTE:
         if not config.url:
             raise UserError("no url is given")
-        return RemoteSandbox(config.url, config.limits)
+        return RemoteSandbox(config.url, config.limits, config.key_variable)
     if platform.system() != "Linux":
         raise UserError(f"it needs Linux, not {platform.system()}: give the url of a server")
     if rung == Rung.GVISOR:
@@ -121,5 +120,5 @@ def _tested(rung: Rung, open_it: Callable[[], Sandbox]) -> Sandbox:
     except BaseException:
         sandbox.close()
         raise
-    _log.info("code runs in the sandbox %s: %s", rung.name.lower(), sandbox.description)
+    print(f"code runs in the sandbox {rung.name.lower()}: {sandbox.description}", file=sys.stderr)
     return sandbox

@@ -1,4 +1,4 @@
-"""`Sandbox`: where code runs that a policy wrote; `Session`: code whose state stays between calls."""
+"""`Sandbox`: where code runs that a policy wrote; `Session`: its state stays between calls."""
 
 import asyncio
 import functools
@@ -136,7 +136,7 @@ class ReplayedSession(Session):
 
 
 # Runs cells in one namespace; only the last one's output, value and exception are seen.
-_REPLAY = '''
+_REPLAY = """
 import ast, contextlib, io, json, sys, traceback
 
 def _run_cell(code, names, path):
@@ -165,4 +165,4 @@ def _run_cells(cells):
         sys.exit(1)
 
 _run_cells(json.loads({cells}))
-'''
+"""

@@ -63,7 +63,8 @@ def compile_filter(rules: Sequence[Rule], architecture: Architecture) -> bytes:
         if number is not None:
             blocks.setdefault(number, _block(rule))
     absent: tuple[bytes, ...] = (_statement(RETURN, ERRNO | ENOSYS),)
-    intervals = [(0, absent)]  # the first number of each, and what is done with its calls
+    intervals: list[tuple[int, tuple[bytes, ...]]] = [(0, absent)]
+    # the first number of each, and what is done with its calls
     for number in sorted(blocks):
         for first, block in ((number, blocks[number]), (number + 1, absent)):
             if intervals[-1][0] == first:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from agentrl_jax.sandbox.seccomp_filter import Condition, Rule
 
 
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
@@ -120,7 +119,9 @@ def snippet_rules(options: FilterOptions) -> tuple[Rule, ...]:
         )
     rules += [
         Rule("socketpair", (Condition(0, (_UNIX,)), Condition(1, (_STREAM,), _SOCKET_KIND))),
-        Rule("prctl", (Condition(0, (*_PRCTL, *((_SET_SECCOMP,) if options.may_restrict else ()))),)),
+        Rule(
+            "prctl", (Condition(0, (*_PRCTL, *((_SET_SECCOMP,) if options.may_restrict else ()))),)
+        ),
         *_refused([*_REFUSED, "setsid", "setpgid", "sendmsg", "recvmsg"]),
     ]
     return tuple(rules)
@@ -150,9 +151,7 @@ def _conditional(options: FilterOptions) -> list[Rule]:
         Rule("kill")
         if options.has_signal_scope
         else Rule("kill", (Condition(0, (0, OWN_PID, OWN_GROUP)),)),
-        Rule("tgkill")
-        if options.has_signal_scope
-        else Rule("tgkill", (Condition(0, (OWN_PID,)),)),
+        Rule("tgkill") if options.has_signal_scope else Rule("tgkill", (Condition(0, (OWN_PID,)),)),
         Rule("prlimit64", (Condition(0, (0,)),)),
         Rule("fcntl", (Condition(1, _ALLOWED_FCNTL),)),
         Rule("ioctl", (Condition(1, _ALLOWED_IOCTL),)),

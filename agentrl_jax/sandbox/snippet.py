@@ -53,14 +53,14 @@ class Outcome:
 
 
 _ERRORS: tuple[tuple[str, Limit], ...] = (
-        (r"(\w+\.)*(_Array)?MemoryError\b", "memory"),
-        (r"OSError: \[Errno (28|27|122)\]", "disk"),
-        (r".*: No space left on device$", "disk"),
-        (r"RuntimeError: can't start new thread$", "processes"),
-        (r"(BlockingIO|OS)Error: \[Errno 11\]", "processes"),
-        (r".*fork: .*Resource temporarily unavailable$", "processes"),
-        (r"OSError: \[Errno 24\]", "files"),
-        (r".*: Too many open files$", "files"),
+    (r"(\w+\.)*(_Array)?MemoryError\b", "memory"),
+    (r"OSError: \[Errno (28|27|122)\]", "disk"),
+    (r".*: No space left on device$", "disk"),
+    (r"RuntimeError: can't start new thread$", "processes"),
+    (r"(BlockingIO|OS)Error: \[Errno 11\]", "processes"),
+    (r".*fork: .*Resource temporarily unavailable$", "processes"),
+    (r"OSError: \[Errno 24\]", "files"),
+    (r".*: Too many open files$", "files"),
 )
 
 

@@ -23,7 +23,7 @@ _ISOLATIONS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerSandbox:
     """The sandbox of worker processes (docs/sandbox.md); off unless enabled."""
 
@@ -32,7 +32,8 @@ class WorkerSandbox:
     write_folders: tuple[str, ...] = ()  # beyond a temporary folder that each process has
     disk_mb: int = 256  # of the temporary folder
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises UserError where a folder is missing, or there is no room on the disk."""
         folders = (*self.read_folders, *self.write_folders)
         if self.enabled and (missing := [path for path in folders if not os.path.exists(path)]):
             raise UserError(f"the sandbox of the workers should show {missing[0]}: there is none")
@@ -50,12 +51,15 @@ def confine_worker(sandbox: WorkerSandbox, folder: str) -> str:
     Raises:
         UserError: this machine cannot.
     """
+    sandbox.check()
     if platform.system() != "Linux":
         raise UserError(f"the sandbox of the workers needs Linux, not {platform.system()}")
     abi = kernel.landlock_abi()
     if abi < MIN_ABI:
         raise UserError("the sandbox of the workers needs Landlock (Linux 5.13)")
     limits = SandboxLimits(disk_mb=sandbox.disk_mb, subprocesses=True)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise UserError("the sandbox of the workers cannot confine a process with threads")
     work = os.getcwd()
     python = {sys.prefix, sys.base_prefix, sys.exec_prefix, *filter(None, sys.path)}
     rules = [
@@ -68,9 +72,7 @@ def confine_worker(sandbox: WorkerSandbox, folder: str) -> str:
     try:
         isolation = first_isolation(_ISOLATIONS, folder)
         opened = landlock.open_rules(rules)
-        confinement = Confinement(
-            isolation, opened, abi, counts_tasks=False, policy=worker_rules
-        )
+        confinement = Confinement(isolation, opened, abi, counts_tasks=False, policy=worker_rules)
         confinement.enter_isolation(folder, limits)
         confinement.restrict(limits, WRITE | RUN, may_execute=True)
         for rule in opened:

@@ -33,7 +33,7 @@ from agentrl_jax.sandbox.zygote_protocol import (
     unpack_start,
 )
 
-DISK_CHECK_SECONDS = 0.05
+DISK_CHECK_SECONDS = 0.01
 BURIAL_SECONDS = 2.0  # that a killed group may take to be gone
 MAX_MAPPED_BYTES = 512 * 2**20  # by Python and what it has imported, where it cannot be read
 
@@ -137,7 +137,7 @@ class Zygote:
             importlib.import_module(name)
         kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
         protections = Protections(*config.protections)
-        abi = kernel.landlock_abi()
+        abi = min(kernel.landlock_abi(), config.max_abi)
         if abi < MIN_ABI and protections.landlock and not config.launcher:
             raise OSError("the kernel has no Landlock (Linux 5.13)")
         if config.isolation is None:
@@ -173,9 +173,7 @@ class Zygote:
                 os.close(descriptor)
         return True
 
-    def _start(
-        self, limits: SandboxLimits, seconds: float, descriptors: Sequence[int]
-    ) -> None:
+    def _start(self, limits: SandboxLimits, seconds: float, descriptors: Sequence[int]) -> None:
         leash = socket.socket(fileno=os.dup(descriptors[4]))
         folder = self._shared
         if not self._uses_mounts:

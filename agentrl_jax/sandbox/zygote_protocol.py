@@ -62,6 +62,7 @@ class ZygoteConfig:
     packages: Sequence[str] = ()  # files of this package that the launcher shows
     protections: Sequence[bool] = ()  # of `Protections`, in order; empty: all
     isolation: Sequence[bool] | None = None  # of `Isolation`; None: the best
+    max_abi: int = 99  # of Landlock; the kernel's, where that is less
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -20,13 +20,13 @@ from agentrl_jax.rollout.agent import Agent, Limits
 from agentrl_jax.rollout.named_models import ModelConfig
 from agentrl_jax.rollout.runtime import Runtime, Strategy
 from agentrl_jax.rollout.virtual_clock import VirtualClock
+from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.training.algorithm import AlgorithmConfig, OtherModelConfig, PerAgent
 from agentrl_jax.training.best_checkpoint import BestCheckpointConfig
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 from agentrl_jax.trajectories import Group
 from agentrl_jax.trajectory_record import TrajectoryRecord
-from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
 from agentrl_jax.workers.latency import EnvLatency
 from agentrl_jax.workers.ray_pool import ClusterConfig
 

@@ -7,6 +7,7 @@ for `agentrl_jax.workers.server`. With nothing after it, it only tells what prot
 import json
 import os
 import sys
+from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.worker_confinement import WorkerSandbox, confine_worker
@@ -15,10 +16,7 @@ from agentrl_jax.workers import server
 
 def main(sandbox: str, folder: str, *numbers: str) -> None:
     """Confine this process, and answer requests."""
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in json.loads(sandbox).items()
-    }
+    fields: dict[str, Any] = json.loads(sandbox)
     own_folder = os.path.join(folder, f"worker-{os.getpid()}")
     os.mkdir(own_folder, 0o700)
     try:

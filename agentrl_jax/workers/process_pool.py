@@ -35,7 +35,7 @@ class ProcessPool:
         command: Sequence[str] = (),
         observations: ObservationLimit = DEFAULT_LIMIT,
         pass_variables: Collection[str] = (),
-        sandbox: WorkerSandbox = WorkerSandbox(),  # noqa: B008  immutable
+        sandbox: WorkerSandbox | None = None,
     ) -> None:
         """Checks the arguments; `start` starts the processes.
 
@@ -47,7 +47,7 @@ class ProcessPool:
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.
             pass_variables: environment variables beyond those of `worker_variables`.
-            sandbox: of the processes; off unless enabled.
+            sandbox: of the processes; None: they have none.
         """
         if count < 1:
             raise UserError(
@@ -64,7 +64,9 @@ class ProcessPool:
         }
         if not interpreter:
             self._environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        self._python, self._sandbox = interpreter or sys.executable, sandbox
+        self._python = interpreter or sys.executable
+        self._sandbox = sandbox or WorkerSandbox()
+        self._sandbox.check()
         self._folder: tempfile.TemporaryDirectory[str] | None = None  # of sandboxed processes
         self._command = command or [
             self._python,

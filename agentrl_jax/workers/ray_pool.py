@@ -144,7 +144,7 @@ class RayPool:
         max_reply_bytes: int = MAX_REPLY_BYTES,
         observations: ObservationLimit = DEFAULT_LIMIT,
         pass_variables: Collection[str] = (),
-        sandbox: WorkerSandbox = WorkerSandbox(),  # noqa: B008  immutable
+        sandbox: WorkerSandbox | None = None,
     ) -> None:
         """Checks the arguments; `start` starts the actors.
 

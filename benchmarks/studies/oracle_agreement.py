@@ -45,7 +45,8 @@ from agentrl_jax.envs.lmrl.oracles import (
 from agentrl_jax.envs.lmrl.twenty_questions import llm_oracle as thing_oracle
 from agentrl_jax.envs.lmrl.twenty_questions import scripted as scripted_thing
 from agentrl_jax.envs.lmrl.twenty_questions.knowledge import all_items, attributes
-from agentrl_jax.launch.serving import resolve_api_key, served_from_folder, start_server
+from agentrl_jax.launch.api_keys import resolve_api_key
+from agentrl_jax.launch.serving import served_from_folder, start_server
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import DecoderConfig

@@ -84,8 +84,9 @@ class Battery:
         """A sandbox in which these protections are switched off."""
         if protections not in self._weakened:
             switches = [field.name not in protections for field in fields(Protections)]
-            config = replace(zygote_config(), protections=switches)
-            self._weakened[protections] = self._stack.enter_context(ZygoteSandbox(config, LIMITS))
+            sandbox = ZygoteSandbox(replace(zygote_config(), protections=switches), LIMITS)
+            self._stack.callback(sandbox.close)
+            self._weakened[protections] = sandbox
         return self._weakened[protections]
 
     def _from_unclean_parent(self, attack: Attack) -> Result:

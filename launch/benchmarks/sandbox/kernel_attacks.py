@@ -137,7 +137,8 @@ os._exit(9)
     Attack(
         "text that is no text",
         r"""
-os.write(1, b"\x00\xff\xfe\xed\xa0\x80" + "\u202e\u0000\U0010ffff".encode() + b"\x1b[2J\x1b]0;x\x07")
+os.write(1, b"\x00\xff\xfe\xed\xa0\x80" + "\u202e\u0000\U0010ffff".encode())
+os.write(1, b"\x1b[2J\x1b]0;x\x07")
 print("\udc80", "\ud800", "\x00" * 100)
 sys.stderr.write("\ud800" * 10)
 raise SystemExit("\udfff")

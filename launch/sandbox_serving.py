@@ -1,0 +1,146 @@
+"""`SandboxServer`: a sandbox of this machine behind SandboxFusion's `/run_code`."""
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.http_server import (
+    HostCheck,
+    JSONResponse,
+    Request,
+    Response,
+    Route,
+    Starlette,
+    bearer_token,
+    json_body,
+    make_uvicorn_server,
+    not_found,
+    open_listener,
+    serve,
+    url_of,
+    with_error_responses,
+)
+from agentrl_jax.capture.server_limits import ServerLimits
+from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.sandbox.limits import SandboxLimits
+from agentrl_jax.sandbox.sandbox import Sandbox
+from agentrl_jax.sandbox.snippet import BASH, PYTHON, Outcome, Snippet
+
+LANGUAGES = {language.name: language for language in (PYTHON, BASH)}
+
+
+class SandboxServer:
+    """The routes `/run_code` and `/health`.
+
+    A request may lower the sandbox's limits of time and memory, not raise them.
+    """
+
+    def __init__(self, sandbox: Sandbox, api_key: str, limits: ServerLimits) -> None:
+        """`api_key`: that clients must send; empty: none."""
+        self._sandbox, self._key, self._limits = sandbox, api_key.encode(), limits.check()
+
+    def app(self) -> Starlette:
+        app = Starlette(
+            routes=[
+                Route("/run_code", with_error_responses(self._run_code), methods=["POST"]),
+                Route("/health", with_error_responses(self._health), methods=["GET"]),
+            ]
+        )
+        app.add_exception_handler(404, not_found)
+        app.add_exception_handler(405, not_found)
+        return app
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "sandbox": self._sandbox.description})
+
+    async def _run_code(self, request: Request) -> Response:
+        if self._key and not hmac.compare_digest(bearer_token(request), self._key):
+            raise APIError("this is not the key of this server", code="invalid_api_key", status=401)
+        fields = await json_body(request, self._limits)
+        snippet, limits = parse_request(fields, self._sandbox.limits)
+        try:
+            outcome = await self._sandbox.run_async(snippet, limits)
+        except UserError as error:
+            raise APIError(str(error)) from error
+        except EnvironmentFailure as failure:
+            return JSONResponse(_response("SandboxError", str(failure), None))
+        status = "Success" if outcome.succeeded else "Failed"
+        return JSONResponse(_response(status, "", _result(outcome)))
+
+
+def parse_request(fields: Any, limits: SandboxLimits) -> tuple[Snippet, SandboxLimits]:
+    """A request's snippet and limits. Raises APIError where a field is missing or wrong."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
+        raise APIError('a request is {"code": "...", "language": "python"}')
+    language = LANGUAGES.get(str(fields.get("language", "python")))
+    if language is None:
+        raise APIError(f"the languages here are {', '.join(LANGUAGES)}")
+    files = fields.get("files") or {}
+    seconds, memory = fields.get("run_timeout"), fields.get("memory_limit_MB")
+    try:
+        contents = {
+            str(path): base64.b64decode(text, validate=True)
+            for path, text in files.items()
+            if text is not None
+        }
+        limits = replace(
+            limits,
+            subprocesses=limits.subprocesses or bool(language.command),
+            seconds=min(limits.seconds, float(seconds)) if seconds else limits.seconds,
+            memory_mb=min(limits.memory_mb, int(memory))
+            if memory and memory > 0
+            else limits.memory_mb,
+        )
+        stdin = str(fields.get("stdin") or "")
+    except (TypeError, ValueError, AttributeError, binascii.Error, UserError) as error:
+        raise APIError(f"a field of the request is wrong: {error}") from error
+    return Snippet(fields["code"], stdin, language, contents), limits
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    code = outcome.exit_code if outcome.signal is None else -outcome.signal
+    is_late = outcome.limit in ("time", "cpu")
+    return {
+        "status": "TimeLimitExceeded" if is_late else "Finished",
+        "execution_time": outcome.seconds,
+        "return_code": None if is_late else code,
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+    }
+
+
+def _response(status: str, message: str, result: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "status": status,
+        "message": message,
+        "compile_result": None,
+        "run_result": result,
+        "executor_pod_name": None,
+        "files": {},
+    }
+
+
+@asynccontextmanager
+async def serve_sandbox(
+    sandbox: Sandbox, host: str, port: int, api_key: str, limits: ServerLimits
+) -> AsyncIterator[str]:
+    """Serve while the block runs; yields the address.
+
+    Raises:
+        UserError: the port is taken.
+    """
+    app = SandboxServer(sandbox, api_key, limits).app()
+    listener = open_listener(host, port, "the sandbox")
+    checked = HostCheck(app, (host, *limits.allowed_hosts))
+    task = asyncio.ensure_future(serve(make_uvicorn_server(checked, limits), listener))
+    try:
+        yield url_of(host, listener.getsockname()[1])
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
