@@ -1,9 +1,14 @@
 """`Invariants`: statements about a run that must hold in every step, checked as it goes on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec
+
+import numpy as np
+
+from agentrl_jax.trajectories import call_checksum
 
 P = ParamSpec("P")
 
@@ -36,11 +41,33 @@ class Invariants:
         """Check an invariant of these arguments now; from any thread."""
         if not self.enabled:
             return
-        start = time.perf_counter()
-        result = invariant(*args, **kwargs)
+        with self.timed():
+            result = invariant(*args, **kwargs)
         if not result.holds:
             self._violations.append(result)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count what is done within as time spent on checks; from any thread."""
+        start = time.perf_counter()
+        yield
         self.seconds += time.perf_counter() - start
+
+    def call_checksum(
+        self,
+        prompt: np.ndarray,
+        action: np.ndarray,
+        sampler_logp: np.ndarray,
+        version: np.ndarray,
+        temperature: float,
+    ) -> int:
+        """`trajectories.call_checksum` for the engines; 0 while nothing is checked."""
+        if not self.enabled:
+            return 0
+        start = time.perf_counter()
+        checksum = call_checksum(prompt, action, sampler_logp, version, temperature)
+        self.seconds += time.perf_counter() - start
+        return checksum
 
     def defer(
         self, invariant: Callable[P, InvariantCheck], *args: P.args, **kwargs: P.kwargs

@@ -6,7 +6,7 @@ They live on the host, are ragged, and hold token ids as sampled.
 import dataclasses
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "e
 # What identifies a random number: (run, step, task, sample, agent, turn); the token position is
 # folded in on the device.
 RandomKey = tuple[int, ...]
+_pack_float = struct.Struct("f").pack
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,41 @@ def sum_parts(rewards: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return parts
 
 
-def call_checksum(call: "Call") -> int:
+def call_checksum(
+    prompt: np.ndarray,
+    action: np.ndarray,
+    sampler_logp: np.ndarray,
+    version: np.ndarray,
+    temperature: float,
+) -> int:
     """A number other than 0 that depends on every bit of what an engine sampled and recorded."""
-    checksum = zlib.crc32(np.float32(call.sampling.temperature).tobytes(), len(call.prompt))
-    for array in (call.prompt, call.action, call.sampler_logp, call.version):
-        checksum = zlib.crc32(array.tobytes(), checksum)
+    checksum = zlib.crc32(_pack_float(temperature), len(prompt))
+    for array in (prompt, action, sampler_logp, version):
+        try:
+            checksum = zlib.crc32(array, checksum)
+        except (BufferError, ValueError):  # not contiguous
+            checksum = zlib.crc32(array.tobytes(), checksum)
     return checksum or 1
 
 
 def turn_checksum(reward: float, terminated: bool, truncated: bool) -> int:
     """A number other than 0 that depends on every bit of an environment's reward and end."""
     return zlib.crc32(struct.pack("<d??", reward, terminated, truncated)) or 1
+
+
+# `call_checksum`, or what an engine gets in its place where nothing is to be checked.
+CallChecksum = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float], int]
+
+
+def no_checksum(
+    prompt: np.ndarray,
+    action: np.ndarray,
+    sampler_logp: np.ndarray,
+    version: np.ndarray,
+    temperature: float,
+) -> int:
+    """0: the checksum is not known."""
+    return 0
 
 
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:
@@ -136,18 +161,36 @@ class Call:
     time: CallTime | None = None  # None: no engine sampled it, or it was not measured
     checksum: int = 0  # `call_checksum` when an engine sampled it; 0: not known
 
+    def compute_checksum(self) -> int:
+        """`call_checksum` of the call as it is now."""
+        return call_checksum(
+            self.prompt,
+            self.action,
+            self.sampler_logp,
+            self.version,
+            self.sampling.temperature,
+        )
+
     def with_checksum(self) -> "Call":
         """The call as its engine sampled it."""
-        return dataclasses.replace(self, checksum=call_checksum(self))
+        return dataclasses.replace(self, checksum=self.compute_checksum())
 
     @property
     def ids(self) -> np.ndarray:
         """Prompt and action."""
         return np.concatenate([self.prompt, self.action])
 
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and action."""
+        return len(self.prompt) + len(self.action)
+
     def extends(self, parent: "Call") -> bool:
         """Whether this prompt starts with the parent's prompt and action, token by token."""
-        return starts_with(self.prompt, parent.ids)
+        n = len(parent.prompt)
+        return starts_with(self.prompt, parent.prompt) and starts_with(
+            self.prompt[n:], parent.action
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
-latency, async, cost, scaling, steps, invariants, methods, lmrl, hierarchical, systems, base_model
-or fine_tuning.
+latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical, systems,
+base_model or fine_tuning.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -26,6 +26,7 @@ MODULES = {
     "scaling": "scaling.Scaling",
     "steps": "env_steps.Stepping",
     "invariants": "invariant_cost.InvariantCost",
+    "recording": "recording_cost.RecordingCost",
     "methods": "method_claims.Methods",
     "lmrl": "reproduction.LMRL",
     "hierarchical": "reproduction.Hierarchical",

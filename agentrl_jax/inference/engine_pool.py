@@ -15,7 +15,7 @@ from agentrl_jax.engine import Engine, PromptImage, WeightHolder
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.trajectories import Call, RandomKey, Sampling
+from agentrl_jax.trajectories import Call, CallChecksum, RandomKey, Sampling, no_checksum
 
 POLL_SECONDS = 0.01  # seconds between checks whether an engine has switched to its new weights
 
@@ -25,6 +25,7 @@ def make_engine(
     config: EngineConfig,
     params: Params,
     detokenize: Callable[[Sequence[int]], str] | None = None,
+    checksum: CallChecksum = no_checksum,
 ) -> Engine:
     """The engine that a config describes, or a pool of `config.engines` on consecutive devices.
 
@@ -33,12 +34,13 @@ def make_engine(
         config: the sizes and devices of each engine.
         params: the first weights, copied.
         detokenize: decodes token ids; only stop strings need it.
+        checksum: of what an engine records of a call (`Invariants.call_checksum`).
 
     Raises:
         UserError: there are too few devices.
     """
     if config.engines <= 1:
-        return LocalEngine(policy, config, params, detokenize=detokenize)
+        return LocalEngine(policy, config, params, detokenize=detokenize, checksum=checksum)
     size = config.devices().size
     firsts = [config.first_device + i * size for i in range(config.engines)]
     configs = [dataclasses.replace(config, engines=1, first_device=first) for first in firsts]
@@ -47,7 +49,13 @@ def make_engine(
         [
             # The pool's own thread publishes, while another one may read the weights in use.
             LocalEngine(
-                policy, c, params, detokenize=detokenize, first_row=i * c.rows, in_place=False
+                policy,
+                c,
+                params,
+                detokenize=detokenize,
+                first_row=i * c.rows,
+                checksum=checksum,
+                in_place=False,
             )
             for i, c in enumerate(configs)
         ]

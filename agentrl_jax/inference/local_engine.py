@@ -18,7 +18,7 @@ from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.keys import key_data
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.sampling_weights import sampling_dtype
-from agentrl_jax.trajectories import Call, RandomKey, Sampling
+from agentrl_jax.trajectories import Call, CallChecksum, RandomKey, Sampling, no_checksum
 
 
 class LocalEngine:
@@ -36,6 +36,7 @@ class LocalEngine:
         detokenize: Callable[[Sequence[int]], str] | None = None,
         first_row: int = 0,
         in_place: bool = True,
+        checksum: CallChecksum = no_checksum,
     ) -> None:
         """Compile all programs and start the engine's thread.
 
@@ -48,6 +49,7 @@ class LocalEngine:
             first_row: the number of its first row in the times of calls.
             in_place: new weights take the memory of the old ones, so that what `weights_in_use`
                 returned is deleted then; else there are two copies during a publication.
+            checksum: of what it records of a call (`Invariants.call_checksum`).
 
         Raises:
             UserError: the config's sizes do not fit each other or the devices.
@@ -84,7 +86,13 @@ class LocalEngine:
         )
         self._condition = threading.Condition()
         self._model_runner = ModelRunner(
-            c, self._device_state, self._slot_table, self._scheduler, self._condition, detokenize
+            c,
+            self._device_state,
+            self._slot_table,
+            self._scheduler,
+            self._condition,
+            detokenize,
+            checksum,
         )
         self.busy_seconds: float = 0.0  # the time during which programs ran
         self._closed, self._in_place = False, in_place

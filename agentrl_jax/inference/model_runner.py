@@ -11,7 +11,7 @@ from agentrl_jax.inference.kv_slots import KVSlot, SlotTable
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import FinishReason
+from agentrl_jax.trajectories import CallChecksum, FinishReason
 
 
 class ModelRunner:
@@ -25,9 +25,11 @@ class ModelRunner:
         scheduler: Scheduler,
         lock: AbstractContextManager[Any],
         detokenize: Callable[[Sequence[int]], str] | None,
+        checksum: CallChecksum,
     ) -> None:
         """`lock` is the engine's; it guards the slot table, which other threads change too."""
         self._config, self._detokenize, self._lock = config, detokenize, lock
+        self._checksum = checksum
         self._device_state, self._slot_table = device_state, slot_table
         self._scheduler = scheduler
         names = ("prefill_tokens", "fed_tokens", "sampled_tokens", "prefills", "decodes")
@@ -154,7 +156,7 @@ class ModelRunner:
 
     def _finish(self, slot: KVSlot, request: Request, reason: FinishReason) -> None:
         """Turn the request into a call, whose cache stays in the slot."""
-        call = request.to_call(reason, self._slot_table.row_number(slot))
+        call = request.to_call(reason, self._slot_table.row_number(slot), self._checksum)
         with self._lock:
             self._slot_table.finish(slot, call)
             self._scheduler.last_event_time = slot.last_used

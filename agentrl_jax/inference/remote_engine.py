@@ -18,10 +18,12 @@ from agentrl_jax.inference.remote_config import RemoteEngineConfig, validate_rem
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import (
     Call,
+    CallChecksum,
     CallTime,
     FinishReason,
     RandomKey,
     Sampling,
+    no_checksum,
     starts_with,
 )
 
@@ -48,6 +50,7 @@ class RemoteEngine:
         detokenize: Callable[[Sequence[int]], str] | None = None,
         publisher: Callable[[Params, int], None] | None = None,
         version: int = 0,
+        checksum: CallChecksum = no_checksum,
     ) -> None:
         """Start the engine's thread; the server is first contacted by a call.
 
@@ -59,6 +62,7 @@ class RemoteEngine:
             detokenize: decodes token ids; only stop strings need it.
             publisher: transfers weights to the server and returns when they are in use.
             version: tags the tokens sampled before the first `publish`.
+            checksum: of what it records of a call (`Invariants.call_checksum`).
 
         Raises:
             UserError: a field of the config is wrong, or the API key is missing.
@@ -67,6 +71,7 @@ class RemoteEngine:
         self._client = CompletionsClient(config)
         self.config = config
         self._detokenize, self._publisher, self._version = detokenize, publisher, version
+        self._checksum = checksum
         self._semaphore = asyncio.Semaphore(config.max_concurrent_requests)
         self._lock = threading.Lock()
         self._closed = False
@@ -236,17 +241,17 @@ class RemoteEngine:
         parent = request.parent
         if parent is not None and not starts_with(request.ids, parent.ids):
             parent = None
+        action, versions = np.asarray(tokens[:length], np.int32), np.full(length, version, np.int32)
+        recorded = request.ids, action, np.asarray(logp[:length], np.float32), versions
         return Call(
-            prompt=request.ids,
-            action=np.asarray(tokens[:length], np.int32),
-            sampler_logp=np.asarray(logp[:length], np.float32),
-            version=np.full(length, version, np.int32),
+            *recorded,
             sampling=request.sampling,
             finish_reason=reason,
             key=request.key,
             parent=parent,
             time=CallTime(request.submitted, sent, sent, epoch_seconds()),
-        ).with_checksum()
+            checksum=self._checksum(*recorded, request.sampling.temperature),
+        )
 
     def _max_action_tokens(self, request: _Request) -> int:
         return max(0, min(request.sampling.budget, self.config.positions - len(request.ids)))

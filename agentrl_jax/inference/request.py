@@ -8,10 +8,12 @@ from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import GenerationFuture, PromptImage
 from agentrl_jax.trajectories import (
     Call,
+    CallChecksum,
     CallTime,
     FinishReason,
     RandomKey,
     Sampling,
+    no_checksum,
     starts_with,
 )
 
@@ -74,16 +76,20 @@ class Request:
         for column in columns:
             del column[num_tokens:]
 
-    def to_call(self, reason: FinishReason, slot: int) -> Call:
-        """The finished call, and the row in which it ran."""
+    def to_call(
+        self, reason: FinishReason, slot: int, checksum: CallChecksum = no_checksum
+    ) -> Call:
+        """The finished call, with the row in which it ran and its checksum."""
         n = len(self.tokens)
+        action, logp = np.asarray(self.tokens, np.int32), np.asarray(self.logp, np.float32)
+        version = np.asarray(self.version, np.int32)
         extends_parent = self.parent is not None and starts_with(self.ids, self.parent.ids)
         has_alternatives = len(self.alternatives) == n > 0
         return Call(
             prompt=self.ids,
-            action=np.asarray(self.tokens, np.int32),
-            sampler_logp=np.asarray(self.logp, np.float32),
-            version=np.asarray(self.version, np.int32),
+            action=action,
+            sampler_logp=logp,
+            version=version,
             sampling=self.sampling,
             finish_reason=reason,
             key=self.key,
@@ -95,7 +101,8 @@ class Request:
             alternatives=np.stack(self.alternatives) if has_alternatives else None,
             alternative_logp=np.stack(self.alternative_logp) if has_alternatives else None,
             time=self._call_time(slot),
-        ).with_checksum()
+            checksum=checksum(self.ids, action, logp, version, self.sampling.temperature),
+        )
 
     def _call_time(self, slot: int) -> CallTime:
         """The times of a call that ends now; without a program it is prefilled at its admission."""

@@ -1,11 +1,13 @@
 """From trajectories to training sequences, and the index arrays of their tokens."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from agentrl_jax.learner.recorded_tokens import RecordedTokens, concatenate
 from agentrl_jax.trajectories import Call, Group, Trajectory, Turn
 
 # What the entries of a field of `TokenIndex` belong to, as the field's metadata.
@@ -56,7 +58,7 @@ def call_chains(trajectory: Trajectory) -> list[list[TurnCall]]:
                 continue
             prefixes = [chain for chain in chains if call.extends(chain[-1].call)]
             if prefixes:
-                longest = max(prefixes, key=lambda chain: len(chain[-1].call.ids))
+                longest = max(prefixes, key=lambda chain: chain[-1].call.length)
                 longest.append(TurnCall(t, call))
             else:
                 chains.append([TurnCall(t, call)])
@@ -189,7 +191,7 @@ class CollatedSequences:
         values = [getattr(sequence, field) for sequence in self.sequences]
         return np.concatenate(values or [np.zeros(0)])[self.flat_position]
 
-    @property
+    @functools.cached_property
     def flat_position(self) -> np.ndarray:
         """The position of each token in the concatenated sequences, int [N]."""
         starts = np.cumsum([0, *map(len, self.sequences)])
@@ -274,16 +276,17 @@ def token_identity(groups: Sequence[Group], collated: CollatedSequences) -> floa
     Trained tokens come from the sequences, which are built from prompts; recorded ones from the
     calls. 0 where the sequences train other positions than these, or one of them twice.
     """
-    calls = [call for group in groups for x in group.trajectories for call in x.calls]
-    recorded = np.concatenate(
-        [np.zeros(0, np.int32), *(call.action[len(call.sampling.forced) :] for call in calls)]
-    )
+    return recorded_identity(RecordedTokens.of(groups), collated)
+
+
+def recorded_identity(recorded: RecordedTokens, collated: CollatedSequences) -> float:
+    """`token_identity` of groups, given their recorded tokens."""
     action_positions = np.flatnonzero(
-        np.concatenate([np.zeros(0, bool), *(x.action_mask for x in collated.sequences)])
+        concatenate([x.action_mask for x in collated.sequences], np.bool_)
     )
     if len(action_positions) != len(recorded):
         return 0.0
     if not np.array_equal(np.sort(collated.flat_position), action_positions):
         return 0.0
     trained = collated.token_values("tokens")
-    return float(np.mean(trained == recorded)) if len(trained) else 1.0
+    return float(np.mean(trained == recorded.tokens)) if len(trained) else 1.0

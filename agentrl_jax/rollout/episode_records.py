@@ -7,7 +7,7 @@ import numpy as np
 
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.trajectories import Call, Group, Trajectory, call_checksum
+from agentrl_jax.trajectories import Call, Group, Trajectory
 
 
 def recorded_calls(groups: Sequence[Group]) -> InvariantCheck:
@@ -16,14 +16,8 @@ def recorded_calls(groups: Sequence[Group]) -> InvariantCheck:
 
     Calls without a checksum are not from an engine that makes one.
     """
-    calls = [
-        call
-        for group in groups
-        for trajectory in group.trajectories
-        for call in trajectory.calls
-        if call.source == "sampled" and call.checksum
-    ]
-    changed = sum(call_checksum(call) != call.checksum for call in calls)
+    calls = [call for call in _sampled_calls(groups) if call.checksum]
+    changed = sum(call.compute_checksum() != call.checksum for call in calls)
     wrong_ends = sum(not _ends_as_recorded(call) for call in calls)
     return InvariantCheck(
         "recorded_calls",
@@ -34,12 +28,23 @@ def recorded_calls(groups: Sequence[Group]) -> InvariantCheck:
     )
 
 
+def _sampled_calls(groups: Sequence[Group]) -> list[Call]:
+    return [
+        call
+        for group in groups
+        for trajectory in group.trajectories
+        for turn in trajectory.turns
+        for call in turn.calls
+        if call.source == "sampled"
+    ]
+
+
 def _ends_as_recorded(call: Call) -> bool:
     sampling = call.sampling
     if call.finish_reason == "budget":
         return len(call.action) == sampling.budget
     if call.finish_reason == "stop" and not sampling.stop_strings:
-        return len(call.action) > 0 and int(call.action[-1]) in sampling.stop_ids
+        return len(call.action) > 0 and call.action.item(-1) in sampling.stop_ids
     return True
 
 
@@ -47,14 +52,13 @@ def distinct_episodes(groups: Sequence[Group]) -> InvariantCheck:
     """No two trajectories end with the same sampled call, as copies of one would; a branch without
     turns of its own ends as its parent.
     """
-    counts = Counter(
-        trajectory.calls[-1].key
+    last_calls = [
+        next((turn.calls[-1] for turn in reversed(trajectory.turns) if turn.calls), None)
         for group in groups
         for trajectory in group.trajectories
-        if trajectory.calls
-        and trajectory.calls[-1].source == "sampled"
-        and trajectory.branch_turn != len(trajectory.turns)
-    )
+        if trajectory.branch_turn != len(trajectory.turns)
+    ]
+    counts = Counter(call.key for call in last_calls if call and call.source == "sampled")
     del counts[()]
     copies = counts.total() - len(counts)
     return InvariantCheck(
@@ -105,14 +109,10 @@ def weight_versions(groups: Sequence[Group], oldest: int, newest: int) -> Invari
         oldest: the least version that the source allows.
         newest: the version that was published last.
     """
-    versions = [
-        call.version
-        for group in groups
-        for trajectory in group.trajectories
-        for call in trajectory.calls
-        if call.source == "sampled" and len(call.version)
-    ]
-    merged = np.concatenate(versions) if versions else np.array([newest])
+    versions = [call.version for call in _sampled_calls(groups)]
+    merged = np.concatenate([np.array([], np.int32), *versions])
+    if not len(merged):
+        merged = np.array([newest])
     low, high = int(merged.min()), int(merged.max())
     return InvariantCheck(
         "weight_versions",

@@ -105,7 +105,10 @@ def dumps(data: Mapping[str, Any], description: str) -> str:
         UserError: JSON cannot hold the data; the message starts with `description`.
     """
     try:
-        return json.dumps(_to_json_data(data), allow_nan=False)
+        try:
+            return json.dumps(data, allow_nan=False, default=_to_plain)
+        except ValueError:  # a number is not finite
+            return json.dumps(_to_json_data(data), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UserError(
             f"{description} cannot be written as JSON: {error}; "
@@ -116,6 +119,15 @@ def dumps(data: Mapping[str, Any], description: str) -> str:
 def record_line(data: Mapping[str, Any], description: str) -> str:
     """`dumps`, with a checksum and a line feed."""
     return add_checksum(dumps(data, description)) + "\n"
+
+
+def _to_plain(x: Any) -> Any:
+    """A NumPy array or number, or a mapping, as what `json` knows."""
+    if isinstance(x, np.generic | np.ndarray):
+        return x.tolist()
+    if isinstance(x, Mapping):
+        return dict(x)
+    raise TypeError(f"Object of type {type(x).__name__} is not JSON serializable")
 
 
 def _to_json_data(x: Any) -> Any:

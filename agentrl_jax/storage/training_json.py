@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.storage.jsonl import from_json_data, parse_float
+from agentrl_jax.storage.significant_digits import significant
 from agentrl_jax.trajectory_record import CallTraining, TrajectoryTraining, TurnTraining
 
 KEY = "training"  # of a turn and of a call
@@ -24,7 +25,7 @@ def add_training(data: dict[str, Any], training: TrajectoryTraining) -> None:
 
 def _call_to_json(training: CallTraining) -> dict[str, list[float]]:
     return {
-        name: [float(f"{value:.{DIGITS}g}") for value in column.tolist()]
+        name: significant(column, DIGITS)
         for name, column in vars(training).items()
         if column is not None
     }

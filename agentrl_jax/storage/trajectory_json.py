@@ -9,6 +9,7 @@ import numpy as np
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 from agentrl_jax.storage.jsonl import dumps, from_json_data, parse_float
+from agentrl_jax.storage.significant_digits import significant, significant_rows
 from agentrl_jax.trajectories import Call, CallTime, Sampling, Trajectory, Turn, TurnTime
 
 # JSON key -> field of `Trajectory`
@@ -25,6 +26,7 @@ _SCALAR_FIELDS = {
     "parent": "parent",
     "branch_turn": "branch_turn",
 }
+DIGITS = 9  # of log-probs and entropies: the fewest that identify a float32 uniquely
 # What `trajectory_from_json` raises where the data are no trajectory.
 DAMAGED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
@@ -80,19 +82,19 @@ def _call_to_json(call: Call, call_ids: list[int]) -> dict[str, Any]:
     parent = call_ids.index(id(call.parent)) if id(call.parent) in call_ids else None
     call_ids.append(id(call))
     if parent is not None and call.parent is not None and call.extends(call.parent):
-        prompt = {"parent": parent, "added": call.prompt[len(call.parent.ids) :]}
+        prompt = {"parent": parent, "added": call.prompt[call.parent.length :]}
     else:
         prompt = {"parent": parent, "prompt": call.prompt}
     return {
         **prompt,
         "action": call.action,
-        "sampler_logp": _nine_digits(call.sampler_logp),
+        "sampler_logp": significant(call.sampler_logp, DIGITS),
         "version": call.version,
-        "entropy": None if call.entropy is None else _nine_digits(call.entropy),
+        "entropy": None if call.entropy is None else significant(call.entropy, DIGITS),
         "alternatives": call.alternatives,
         "alternative_logp": None
         if call.alternative_logp is None
-        else [_nine_digits(row) for row in call.alternative_logp],
+        else significant_rows(call.alternative_logp, DIGITS),
         "sampling": vars(call.sampling),
         "finish_reason": call.finish_reason,
         "source": call.source,
@@ -108,11 +110,6 @@ def _turn_time_to_json(time: TurnTime) -> dict[str, Any]:
 
 def _call_time_to_json(time: CallTime) -> dict[str, Any]:
     return {name: round(value, 6) for name, value in vars(time).items() if value is not None}
-
-
-def _nine_digits(x: np.ndarray) -> list[float]:
-    """Nine significant digits: the shortest decimals that identify a float32 uniquely."""
-    return [float(f"{value:.9g}") for value in x.tolist()]
 
 
 def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:

@@ -118,7 +118,13 @@ def add_agents(
         wrap_engine: what the runtime gets in place of an engine.
     """
     for name, model in models.items():
-        engine = make_engine(model.policy, experiment.engine, model.params, tokenizer.decode)
+        engine = make_engine(
+            model.policy,
+            experiment.engine,
+            model.params,
+            tokenizer.decode,
+            runtime.invariants.call_checksum,
+        )
         runtime.add_agent(name, model.agent, wrap_engine(engine))
     for name, config in experiment.agent_configs.items():
         if config.shares:

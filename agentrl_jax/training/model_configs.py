@@ -30,6 +30,7 @@ from agentrl_jax.training.builders import (
     load_tokenizer,
 )
 from agentrl_jax.training.config import AgentConfig, Experiment, PolicyConfig
+from agentrl_jax.trajectories import CallChecksum, no_checksum
 
 Tokenizer = Callable[[Sequence[str]], Any]  # as `Experiment.tokenizer`
 
@@ -69,6 +70,7 @@ def local_model(
     engine: EngineConfig,
     tokenizer: Any,
     rows: int,
+    checksum: CallChecksum = no_checksum,
 ) -> Model:
     """A model on this process's devices, which plays, answers and scores.
 
@@ -79,10 +81,11 @@ def local_model(
         engine: sizes and devices.
         tokenizer: of the model.
         rows: texts that are scored at once.
+        checksum: of its calls, see `make_engine`.
     """
     return Model(
         agent,
-        LazyEngine(lambda: make_engine(policy, engine, load(), tokenizer.decode), engine),
+        LazyEngine(lambda: make_engine(policy, engine, load(), tokenizer.decode, checksum), engine),
         BatchScorer(continuation_logp(policy), policy.axes(), load, engine, rows),
     )
 
@@ -125,7 +128,8 @@ class FrozenPolicy:
 
         config = self.agent or experiment.agent_configs[self.policy]
         agent = _frozen_agent(config, tokenizer, run.context, name)
-        return local_model(agent, policy, load, engine, tokenizer, self.rows)
+        checksum = run.runtime.invariants.call_checksum
+        return local_model(agent, policy, load, engine, tokenizer, self.rows, checksum)
 
 
 @dataclass
@@ -175,7 +179,8 @@ class PretrainedModel:
         def load() -> Params:
             return self.policy.initial_params(policy, jax.random.key(0), engine.devices())
 
-        return local_model(agent, policy, load, engine, tokenizer, self.rows)
+        checksum = run.runtime.invariants.call_checksum
+        return local_model(agent, policy, load, engine, tokenizer, self.rows, checksum)
 
 
 @dataclass
@@ -190,5 +195,6 @@ class Endpoint:
         """Raises UserError where the server's config is wrong or its key is missing."""
         tokenizer = self.tokenizer(()) if self.tokenizer else run.tokenizer
         agent = _frozen_agent(self.agent, tokenizer, run.context, name)
-        engine = RemoteEngine(self.server, detokenize=tokenizer.decode)
+        checksum = run.runtime.invariants.call_checksum
+        engine = RemoteEngine(self.server, detokenize=tokenizer.decode, checksum=checksum)
         return Model(agent, engine, RemoteScorer(engine))

@@ -107,6 +107,7 @@ class PhaseTrainer:
                     if self._evaluator.stops:
                         break
         self._final_params = self._evaluator.finish(self._checkpointer.latest_step, self.params)
+        self._invariants.finish()
         self._publish(self._phase.steps)
         if not was_complete:
             self._run.end_phase()

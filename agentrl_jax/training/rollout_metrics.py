@@ -29,7 +29,8 @@ def _trajectory_stats(t: Trajectory) -> tuple[Any, ...]:
     """Return, turns, length of the last call or None, truncated, stop reason, success, context
     cost, and the sums of the reward's named parts.
     """
-    length = len(t.calls[-1].ids) if t.calls else None
+    calls = t.calls
+    length = calls[-1].length if calls else None
     return (
         float(t.total_reward),
         len(t.turns),

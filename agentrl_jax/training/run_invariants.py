@@ -49,7 +49,13 @@ class RunInvariants:
 
     def publish(self, agent: str, params: Params, version: int) -> None:
         """Remember weights that an engine was given."""
-        self._weights.publish(agent, params, version)
+        if self._invariants.enabled:
+            with self._invariants.timed():
+                self._weights.publish(agent, params, version)
+
+    def finish(self) -> None:
+        """Check nothing more: the phase is over."""
+        self._invariants.enabled = False
 
     def check_groups(
         self,
@@ -67,6 +73,8 @@ class RunInvariants:
             max_staleness: see `ExperienceIterator`.
         """
         check = self._invariants.check
+        if not self._invariants.enabled:
+            return
         self._check_demonstration(step, groups)
         if not self._phase.source.on_policy:
             return
@@ -81,7 +89,8 @@ class RunInvariants:
             oldest = min(newest, step - max_staleness)
             check(episode_records.weight_versions, trained_groups, oldest, newest)
         self._check_dropped(groups)
-        self._weights.defer_checks(self._run.runtime)
+        with self._invariants.timed():
+            self._weights.defer_checks(self._run.runtime)
 
     def _check_demonstration(self, step: int, groups: Sequence[Group]) -> None:
         """One turn of each step, since tokenizing all of them again takes long."""

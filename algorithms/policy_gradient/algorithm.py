@@ -156,8 +156,9 @@ class PolicyGradient(Algorithm):
         main = self._crediting.credit_rollouts(state, indexed_groups, process_group, step)
         trained = [group for _, group in indexed_groups]
         self._step_record = StepRecord(rollouts, trained, main, c.minibatches)
-        runtime.invariants.check(trained_tokens, trained, main.collated)
-        metrics = batch_metrics(main, trained, process_group, step)
+        invariants = runtime.invariants
+        invariants.check(trained_tokens, trained, main.collated, main.recorded.tokens)
+        metrics = batch_metrics(main, process_group, step)
         is_fresh = credit_invariants.sampled_by(state.params, trained, runtime)
         is_fresh &= not c.auxiliaries
         counts = process_group.all_gather("groups kept", [len(trained), len(rollouts), is_fresh])
@@ -172,7 +173,7 @@ class PolicyGradient(Algorithm):
             credited = self._crediting.credit_auxiliary(
                 state, auxiliary, groups, process_group, step
             )
-            runtime.invariants.check(trained_tokens, groups, credited.collated)
+            invariants.check(trained_tokens, groups, credited.collated, credited.recorded.tokens)
             credited_batches.append(credited)
         critic_warmup = c.critic is not None and step < c.critic.warmup_steps
         state, update_metrics = self._optimize(state, credited_batches, runtime, critic_warmup)
@@ -181,7 +182,7 @@ class PolicyGradient(Algorithm):
             bound = max(
                 logp_bound(self._policy), credit_invariants.engine_bound(state.params, runtime)
             )
-            runtime.invariants.defer(credit_invariants.sampler_logp, gap, tokens, bound)
+            invariants.defer(credit_invariants.sampler_logp, gap, tokens, bound)
         if c.auxiliaries and c.rescore:
             trained = replace_group_logp(trained, main.token_columns.proximal_logp)
         for auxiliary in c.auxiliaries:

@@ -7,53 +7,31 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from jaxtyping import Array
-from numpy.typing import DTypeLike
 
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, TokenColumns
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch
 from agentrl_jax.engine import Engine, WeightHolder
 from agentrl_jax.invariants import InvariantCheck, Invariants
 from agentrl_jax.learner.logp_bound import rounding_bound
+from agentrl_jax.learner.recorded_tokens import RecordedTokens
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.engine_weights import checksums_by_device
 from agentrl_jax.trajectories import Call, Group
 
 
-def advantage_digests(groups: Sequence[Group], advantage: np.ndarray) -> np.ndarray:
+def advantage_digests(recorded: RecordedTokens, advantage: np.ndarray) -> np.ndarray:
     """A hash of each sampled token's id, position, recorded log-prob and advantage, uint64 [n].
 
     The recorded log-prob tells a token from an equal one in another trajectory of its group.
 
     Args:
-        groups: those of this process.
-        advantage: of their tokens, [n].
+        recorded: the tokens of this process's groups.
+        advantage: of these tokens, [n].
     """
-    calls = [call for group in groups for t in group.trajectories for call in t.calls]
-    tokens = _sampled_entries(calls, [call.action for call in calls], np.int32)
-    logp = _sampled_entries(calls, [call.sampler_logp for call in calls], np.float32)
-    if len(tokens) != len(advantage):  # `trained_tokens` says so
+    if len(recorded) != len(advantage):  # `trained_tokens` says so
         return np.zeros(len(advantage), np.uint64)
-    return _hash_tokens(tokens, _sampled_positions(calls), logp, advantage)
-
-
-def _sampled_entries(
-    calls: Sequence[Call], columns: Sequence[np.ndarray], dtype: DTypeLike
-) -> np.ndarray:
-    """The entries of sampled tokens, without those of forced ones."""
-    sampled = [
-        column[len(call.sampling.forced) :] if call.sampling.forced else column
-        for call, column in zip(calls, columns)
-    ]
-    return np.concatenate([np.zeros(0, dtype), *sampled])
-
-
-def _sampled_positions(calls: Sequence[Call]) -> np.ndarray:
-    """The positions of sampled tokens in prompt and action, int [n]."""
-    counts = [len(call.action) - len(call.sampling.forced) for call in calls]
-    starts = [len(call.prompt) + len(call.sampling.forced) for call in calls]
-    first = np.cumsum([0, *counts])[:-1]
-    return np.arange(sum(counts)) + np.repeat(np.array(starts, np.int64) - first, counts)
+    return _hash_tokens(recorded.tokens, recorded.position, recorded.sampler_logp, advantage)
 
 
 def _hash_tokens(

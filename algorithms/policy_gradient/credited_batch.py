@@ -2,7 +2,8 @@
 for this process's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,15 @@ from agentrl_jax.algorithms.advantages.token_masks import select_tokens
 from agentrl_jax.algorithms.policy_gradient.critic import explained_variance
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.global_batch import GlobalGroups
+from agentrl_jax.learner.recorded_tokens import RecordedTokens
 from agentrl_jax.learner.sequences import (
     CollatedSequences,
     CreditInputs,
     TokenIndex,
     TrainingSequence,
-    token_identity,
+    recorded_identity,
 )
 from agentrl_jax.pytree import pytree_dataclass
-from agentrl_jax.trajectories import Group
 
 MAX_REPORTED_TURNS = 8  # turn indices for which the mean advantage is reported
 
@@ -67,6 +68,14 @@ class TokenColumns:
 
 
 @dataclass(frozen=True, eq=False)
+class CreditedRecord:
+    """This process's n tokens as they were recorded, when credit was given."""
+
+    tokens: RecordedTokens
+    advantage_digests: np.ndarray  # uint64 [n]: see `credit_invariants.advantage_digests`
+
+
+@dataclass(frozen=True, eq=False)
 class CreditedBatch:
     """Targets of all processes' tokens, and this process's sequences and tokens among them."""
 
@@ -75,9 +84,9 @@ class CreditedBatch:
     global_groups: GlobalGroups[CreditInputs]
     targets: TokenTargets
     token_columns: TokenColumns
-    advantage_digests: np.ndarray  # uint64 [n]: `advantage_digests` when credit was given
+    recorded: CreditedRecord
 
-    @property
+    @functools.cached_property
     def collated(self) -> CollatedSequences:
         """This process's sequences with their index."""
         return CollatedSequences(self.sequences, self.indices)
@@ -112,12 +121,13 @@ def credit_metrics(inputs: CreditInputs, targets: TokenTargets) -> dict[str, flo
 
 
 def batch_metrics(
-    credited: CreditedBatch, groups: Sequence[Group], process_group: ProcessGroup, step: int
+    credited: CreditedBatch, process_group: ProcessGroup, step: int
 ) -> dict[str, Any]:
-    """Metrics of the rollouts that are trained on; `groups` are this process's."""
+    """Metrics of the rollouts that are trained on."""
     inputs, targets = credited.global_groups.token_index, credited.targets
     collated = credited.collated
-    identity = min(process_group.all_gather("tokens/identity", token_identity(groups, collated)))
+    local_identity = recorded_identity(credited.recorded.tokens, collated)
+    identity = min(process_group.all_gather("tokens/identity", local_identity))
     group_of_token = inputs.trajectory_group[inputs.token_trajectory]
     metrics: dict[str, Any] = {
         "tokens/identity": identity,

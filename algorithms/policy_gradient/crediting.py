@@ -17,6 +17,7 @@ from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots
 from agentrl_jax.algorithms.policy_gradient.credit_invariants import advantage_digests
 from agentrl_jax.algorithms.policy_gradient.credited_batch import (
     CreditedBatch,
+    CreditedRecord,
     TokenColumns,
     TokenTargets,
 )
@@ -26,6 +27,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.global_batch import GlobalGroups, gather_groups
 from agentrl_jax.learner.learner import Learner
+from agentrl_jax.learner.recorded_tokens import RecordedTokens
 from agentrl_jax.learner.sequences import (
     CollatedSequences,
     CreditInputs,
@@ -71,10 +73,10 @@ class Crediting:
             process_group, inputs, len(groups), [index for index, _ in indexed_groups]
         )
         targets = token_targets(self._config, global_groups.token_index, step)
-        digests = _local_digests(groups, global_groups, targets)
+        recorded = _recorded_tokens(groups, global_groups, targets)
         proximal_logp = inputs.token_logp if self._config.rescore else None
         return self._credited_batch(
-            collated, inputs, global_groups, targets, digests, proximal_logp
+            collated, inputs, global_groups, targets, recorded, proximal_logp
         )
 
     def credit_auxiliary(
@@ -89,8 +91,8 @@ class Crediting:
         collated, inputs = self._scored_inputs(state, groups, process_group)
         global_groups = gather_groups(process_group, inputs, len(groups))
         targets = auxiliary.targets(global_groups.token_index, step)
-        digests = _local_digests(groups, global_groups, targets)
-        return self._credited_batch(collated, inputs, global_groups, targets, digests, None)
+        recorded = _recorded_tokens(groups, global_groups, targets)
+        return self._credited_batch(collated, inputs, global_groups, targets, recorded, None)
 
     def _scored_inputs(
         self, state: TrainState, groups: Sequence[Group], process_group: ProcessGroup
@@ -126,7 +128,7 @@ class Crediting:
         inputs: CreditInputs,
         global_groups: GlobalGroups[CreditInputs],
         targets: TokenTargets,
-        digests: np.ndarray,
+        recorded: CreditedRecord,
         proximal_logp: np.ndarray | None,
     ) -> CreditedBatch:
         """`inputs` are this process's; `proximal_logp` None: the recorded log-probs."""
@@ -147,15 +149,17 @@ class Crediting:
             regularizer_data=data,
         )
         return CreditedBatch(
-            collated.sequences, collated.token_index, global_groups, targets, columns, digests
+            collated.sequences, collated.token_index, global_groups, targets, columns, recorded
         )
 
 
-def _local_digests(
+def _recorded_tokens(
     groups: Sequence[Group], global_groups: GlobalGroups[CreditInputs], targets: TokenTargets
-) -> np.ndarray:
-    """`advantage_digests` of this process's tokens."""
-    return advantage_digests(groups, targets.advantage[global_groups.local_token_mask])
+) -> CreditedRecord:
+    """This process's tokens as they were recorded, with `advantage_digests`."""
+    recorded = RecordedTokens.of(groups)
+    local_advantage = targets.advantage[global_groups.local_token_mask]
+    return CreditedRecord(recorded, advantage_digests(recorded, local_advantage))
 
 
 def token_targets(config: PolicyGradientSlots, inputs: CreditInputs, step: int) -> TokenTargets:

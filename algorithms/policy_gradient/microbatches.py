@@ -82,7 +82,7 @@ class MicrobatchPacker:
         positions = np.searchsorted(used, sequence[keep]), position[keep]
         batch = _policy_batch(layout, positions, columns.select(keep), weight[keep])
         microbatches = split_bins(batch, self.microbatch_rows)
-        digests = credited_batch.advantage_digests[local_tokens][keep]
+        digests = credited_batch.recorded.advantage_digests[local_tokens][keep]
         invariants.check(packed_rows, layout, [x.batch for x in microbatches])
         invariants.check(
             token_advantages, digests, columns.select(keep), weight[keep], microbatches

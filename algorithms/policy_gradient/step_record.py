@@ -1,6 +1,7 @@
 """What a policy-gradient step used of trajectories, for the trajectory log."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch
 from agentrl_jax.trajectories import Call, Group, Trajectory
 from agentrl_jax.trajectory_record import CallTraining, TrajectoryTraining, TurnTraining
 
-CallKey = tuple[int, ...]  # id() of the calls of a trajectory, which reward transforms keep
+CallIds = tuple[int, ...]  # id() of the calls of a trajectory, which reward transforms keep
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,33 +24,43 @@ class StepRecord:
 
     def of(self, trajectories: Sequence[Trajectory]) -> list[TrajectoryTraining | None]:
         """What the step used of each trajectory; None of those that it was not given."""
+        wanted = {call_ids(trajectory) for trajectory in trajectories}
         by_key = {
-            _key(t): _training(t, [None] * len(t.calls))
+            key: trajectory_training(trajectory, [None] * len(key))
             for group in self.rewarded
-            for t in group.trajectories
+            for trajectory in group.trajectories
+            if (key := call_ids(trajectory)) in wanted
         }
-        by_key |= {_key(t): _training(t, calls) for t, calls in self._trained_calls()}
-        return [by_key.get(_key(trajectory)) for trajectory in trajectories]
+        by_key |= {
+            key: trajectory_training(trajectory, calls)
+            for key, trajectory, calls in self._trained_calls(wanted)
+        }
+        return [by_key.get(call_ids(trajectory)) for trajectory in trajectories]
 
-    def _trained_calls(self) -> Iterator[tuple[Trajectory, list[CallTraining]]]:
-        """Each trained trajectory with the numbers of its calls, in `collate`'s order."""
+    def _trained_calls(
+        self, wanted: Collection[CallIds]
+    ) -> Iterator[tuple[CallIds, Trajectory, list[CallTraining]]]:
+        """The trained trajectories among those wanted, with the numbers of their calls, in
+        `collate`'s order.
+        """
         columns, start = self._token_columns(), 0
         for group in self.trained:
             for trajectory in group.trajectories:
-                calls = []
-                for call in trajectory.calls:
-                    stop = start + len(call.action) - len(call.sampling.forced)
-                    calls.append(_slice(columns, call, slice(start, stop)))
-                    start = stop
-                yield trajectory, calls
+                calls, key = trajectory.calls, call_ids(trajectory)
+                counts = [len(call.action) - len(call.sampling.forced) for call in calls]
+                if key in wanted:
+                    starts = itertools.accumulate(counts, initial=start)
+                    slices = [slice(i, i + n) for i, n in zip(starts, counts)]
+                    yield key, trajectory, [_slice(columns, *x) for x in zip(calls, slices)]
+                start += sum(counts)
 
     def _token_columns(self) -> CallTraining:
         """The numbers of all of this process's tokens."""
         is_local = self.credited.global_groups.local_token_mask
         inputs, columns = self.credited.global_groups.token_index, self.credited.token_columns
         return CallTraining(
-            weight=self._weights(),
-            advantage=columns.advantage,
+            weight=self._weights().astype(np.float32),
+            advantage=columns.advantage.astype(np.float32),
             logp=_select(inputs.token_logp, is_local),
             ref_logp=_select(inputs.token_ref_logp, is_local),
             value=_select(inputs.token_value, is_local),
@@ -69,27 +80,33 @@ class StepRecord:
         return weights
 
 
-def _key(trajectory: Trajectory) -> CallKey:
-    return tuple(id(call) for call in trajectory.calls)
+def call_ids(trajectory: Trajectory) -> CallIds:
+    """What names a trajectory among those of a step."""
+    return tuple(id(call) for turn in trajectory.turns for call in turn.calls)
 
 
 def _select(column: np.ndarray | None, mask: np.ndarray) -> np.ndarray | None:
-    return None if column is None else column[mask]
+    return None if column is None else column[mask].astype(np.float32)
 
 
 def _slice(columns: CallTraining, call: Call, tokens: slice) -> CallTraining:
     """The numbers of a call; forced tokens have 0."""
-    forced = np.zeros(len(call.sampling.forced), np.float32)
-
-    def of_call(column: np.ndarray) -> np.ndarray:
-        return np.concatenate([forced, column[tokens]]).astype(np.float32)
-
-    known = {name: of_call(column) for name, column in vars(columns).items() if column is not None}
+    known = {name: column[tokens] for name, column in vars(columns).items() if column is not None}
+    if call.sampling.forced:
+        forced = np.zeros(len(call.sampling.forced), np.float32)
+        known = {name: np.concatenate([forced, column]) for name, column in known.items()}
     return CallTraining(**known)
 
 
-def _training(trajectory: Trajectory, calls: Sequence[CallTraining | None]) -> TrajectoryTraining:
-    """The turns of a trajectory after rewards; of calls without a trained token nothing is kept."""
+def trajectory_training(
+    trajectory: Trajectory, calls: Sequence[CallTraining | None]
+) -> TrajectoryTraining:
+    """The turns of a trajectory after rewards; of calls without a trained token nothing is kept.
+
+    Args:
+        trajectory: after reward transforms.
+        calls: what its calls were trained with, in their order.
+    """
     remaining, turns = iter(calls), []
     for turn in trajectory.turns:
         calls_of_turn = [next(remaining) for _ in turn.calls]

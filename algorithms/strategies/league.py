@@ -83,7 +83,11 @@ class League(RolloutPiece):
             OPPONENT_NAME,
             agent,
             make_engine(
-                run.policy, run.experiment.engine, run.params, detokenize=run.tokenizer.decode
+                run.policy,
+                run.experiment.engine,
+                run.params,
+                run.tokenizer.decode,
+                run.runtime.invariants.call_checksum,
             ),
         )
         folder = run.run_dir / "league" / run.phase

@@ -1,4 +1,4 @@
-"""`invariants`: the fraction of a step that its checks take, in a small run of two phases."""
+"""`invariants`: the fraction of a step that its checks take, in small runs of two phases."""
 
 import dataclasses
 import tempfile
@@ -8,25 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.configs import chain_gigpo
+from agentrl_jax.launch.benchmarks.alternating_steps import (
+    EXPERIMENTS,
+    WARM_UP,
+    alternating_experiment,
+    cost_of_switch,
+    is_with,
+    seconds_by_step,
+)
 from agentrl_jax.launch.benchmarks.rivals import quartiles, round_significant
 from agentrl_jax.launch.benchmarks.shapes import run_environment
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.storage import jsonl
 from agentrl_jax.training import loop
-from agentrl_jax.training.config import EvaluationConfig, Experiment
+from agentrl_jax.training.config import RunContext
 
-WARM_UP = 2  # steps of each phase that compile
+
+def switch_checks(run: RunContext, on: bool) -> None:
+    """Check the invariants of the step, or none."""
+    run.runtime.invariants.enabled = on
 
 
 @dataclasses.dataclass
 class InvariantCost:
-    """Fine-tuning and GiGPO on the chain, the episodes of many short turns of a small model: the
-    least favorable case, since checks are made for each call and sequence and a step of so small a
-    model is short.
+    """Fine-tuning and a policy gradient, of two models. The smaller one is the least favorable
+    case: checks are made for each call and sequence, and a step of so small a model is short.
     """
 
-    steps: int = option(10, "Steps of each phase; two more warm up.", 1)
+    steps: int = option(24, "Steps of each phase; five more warm up or end it.", 2)
+    model: tuple[str, ...] = option(tuple(EXPERIMENTS), "Which model: tiny, base; may be repeated.")
 
     def prepare(self) -> None:
         """Register the environments."""
@@ -34,38 +44,35 @@ class InvariantCost:
 
     def run(self) -> dict[str, Any]:
         """Measure and report."""
-        experiment = self.experiment()
+        costs = {model: self._costs(model) for model in self.model}
+        return {
+            "bench": "invariants",
+            "sizes": dataclasses.asdict(self),
+            **costs,
+            **run_environment(),
+        }
+
+    def _costs(self, model: str) -> dict[str, Any]:
+        """Of each phase."""
+        experiment = alternating_experiment(model, switch_checks, self.steps)
         with tempfile.TemporaryDirectory() as folder:
             loop.train(experiment, Path(folder), quiet=True)
             lines = [line for _, line in jsonl.read_lines(Path(folder) / "metrics.jsonl")]
         return {
-            "bench": "invariants",
-            "sizes": dataclasses.asdict(self),
-            **{
-                phase: cost_of_checks([line for line in lines if line["phase"] == phase][WARM_UP:])
-                for phase in experiment.phases
-            },
-            **run_environment(),
+            name: {
+                **cost_of_checks([line for line in lines if line["phase"] == name]),
+                **cost_of_switch(seconds_by_step(phase)),
+            }
+            for name, phase in experiment.phases.items()
         }
-
-    def experiment(self) -> Experiment:
-        """The run, without evaluations."""
-        experiment = chain_gigpo.get_config()
-        for phase in experiment.phases.values():
-            phase.steps = self.steps + WARM_UP
-        experiment.evaluation = EvaluationConfig(episodes=0, players=())
-        if experiment.demonstrations:
-            experiment.demonstrations.episodes = 400
-        return experiment
 
 
 def cost_of_checks(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds of steps and of their checks, and the median fraction, from metrics of steps."""
-    seconds = [line["time/seconds"] for line in lines]
-    checks = [line["time/invariants"] for line in lines]
-    fraction = float(np.median([x / total for x, total in zip(checks, seconds)]))
+    """Seconds of the checks of steps, and the median fraction, from metrics of all steps."""
+    used = [line for line in lines[WARM_UP:] if is_with(line["step"])]
+    checks = [line["time/invariants"] for line in used]
+    fractions = [x / line["time/seconds"] for x, line in zip(checks, used)]
     return {
-        "seconds": quartiles(seconds),
         "checks": quartiles(checks),
-        "fraction": round_significant(fraction),
+        "fraction": round_significant(float(np.median(fractions))),
     }
