@@ -83,7 +83,7 @@ def call_checksum(
     checksum = zlib.crc32(_pack_float(temperature), len(prompt))
     for array in (prompt, action, sampler_logp, version):
         try:
-            checksum = zlib.crc32(array, checksum)
+            checksum = zlib.crc32(array.data, checksum)
         except (BufferError, ValueError):  # not contiguous
             checksum = zlib.crc32(array.tobytes(), checksum)
     return checksum or 1

@@ -25,12 +25,21 @@ class CallTraining:
 
 
 @dataclass(frozen=True, eq=False)
+class UtteranceTraining:
+    """An utterance that an update sampled in the state of a turn, and trained."""
+
+    action: np.ndarray  # int32 [action tokens]
+    training: CallTraining
+
+
+@dataclass(frozen=True, eq=False)
 class TurnTraining:
     """A turn as an algorithm saw it."""
 
     reward: float  # after reward transforms
     rewards: Mapping[str, float]  # its named parts
     calls: tuple[CallTraining | None, ...]  # of the turn's calls; None: no token was trained
+    utterances: tuple[UtteranceTraining, ...] = ()  # in the place of its action
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
-"""Published rates of TPU chips, and the time of a collective at those rates."""
+"""Published rates of chips, and the time of a collective on a TPU at those rates."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -43,6 +44,37 @@ CHIP_SPECS = {
     "v6e": ChipSpec("v6e", 918e12, 31.24 * GIB, 1600e9, 100e9, 100e9 / 8, 16, False, "2x2"),
     "v5p": ChipSpec("v5p", 459e12, 95.73 * GIB, 2765e9, 100e9, 50e9 / 8, 4, True, "2x2x1"),
 }
+
+
+# Peaks of dense products in bfloat16, FLOPs per second of one JAX device, by its `device_kind`. The
+# manufacturer's figures with sparsity are twice these.
+# TPU: "peak compute per chip" of docs.cloud.google.com/tpu/docs/v4 (275), /v5e (197), /v5p (459),
+# /v6e (918), /tpu7x (2307, of which a device is one of two cores).
+# A100: 312 (nvidia.com, A100 datasheet). H100: 1979 with sparsity as SXM, 1513 as PCIe, 1671 as NVL
+# (H100 datasheet). H200: 1979 as SXM, 1671 as NVL (H200 datasheet). B200: 4.5 PFLOPS with sparsity
+# (nvidia.com/data-center/hgx).
+DENSE_BF16_PEAKS = {
+    r"TPU v4": 275e12,
+    r"TPU v5( lite|e)": 197e12,
+    r"TPU v5p?": 459e12,
+    r"TPU v6( lite|e)": 918e12,
+    r"TPU7x": 2307e12 / 2,
+    r"NVIDIA A100[- ](SXM4?-|PCIE-)?\d+GB( PCIe)?": 312e12,
+    r"NVIDIA H100 80GB HBM3": 1979e12 / 2,
+    r"NVIDIA H100 PCIe": 1513e12 / 2,
+    r"NVIDIA H100 NVL": 1671e12 / 2,
+    r"NVIDIA H200": 1979e12 / 2,
+    r"NVIDIA H200 NVL": 1671e12 / 2,
+    r"NVIDIA B200": 4500e12 / 2,
+}
+
+
+def dense_peak(device_kind: str) -> float | None:
+    """The peak of a device, FLOPs per second; None where none is listed here: of a part of a GPU
+    (MIG), of a CPU.
+    """
+    peaks = (x for kind, x in DENSE_BF16_PEAKS.items() if re.fullmatch(kind, device_kind))
+    return next(peaks, None)
 
 
 def chip_spec(topology: str) -> ChipSpec:

@@ -24,9 +24,10 @@ from agentrl_jax.learner.data_shards import DataShard, make_data_shard, put_shar
 from agentrl_jax.learner.optimizer_shardings import optimizer_shardings
 from agentrl_jax.learner.optimizer_step import finite_optimizer_step
 from agentrl_jax.learner.packing import Batch
+from agentrl_jax.learner.program_meter import PROGRAM_METER
 from agentrl_jax.learner.rounding import warn_of_rounding
 from agentrl_jax.learner.scheduled_transformation import RATE, learning_rates
-from agentrl_jax.learner.train_state import TrainState
+from agentrl_jax.learner.train_state import TrainState, merge_trainable
 from agentrl_jax.policy import Params, Policy
 
 # (the forward function's arrays [B, T]..., the algorithm's microbatch)
@@ -142,7 +143,7 @@ class Learner:
         """Gradient and metrics with those of a microbatch added."""
 
         def objective(trained: Params) -> tuple[Array, dict[str, Array]]:
-            outputs, aux = self._forward(_merge_trainable(trained, params), batch.batch, key)
+            outputs, aux = self._forward(merge_trainable(trained, params), batch.batch, key)
             loss, metrics = self._loss(*outputs, batch)
             mask = jnp.asarray(batch.batch.action_mask)
             total = jnp.sum(jnp.where(mask, jnp.asarray(batch.batch.weight) * loss, 0.0))
@@ -170,7 +171,7 @@ class Learner:
         new, opt_state, norm, finite = finite_optimizer_step(
             self._tx, trained, state.opt_state, gradient, loss
         )
-        params = _merge_trainable(new, state.params)
+        params = merge_trainable(new, state.params)
         # The next step's programs are compiled for states of these shardings.
         params, opt_state = jax.lax.with_sharding_constraint(
             (params, opt_state), (self._param_shardings, self._opt_shardings)
@@ -212,7 +213,7 @@ class Learner:
             if proceed is not None and not proceed(sums):
                 return state, sums
             state, metrics = self._apply(state, gradient, sums["loss"])
-        return state, {**sums, **metrics}
+        return state, {**sums, **PROGRAM_METER.finish("update", metrics)}
 
     def warm_up(self, state: TrainState, microbatch: Any) -> None:
         """Compile the gradient program for microbatches of this shape, without an update."""
@@ -232,7 +233,8 @@ class Learner:
         for i, microbatch in enumerate(microbatches):
             key = self._microbatch_key(state.key, state.step, np.int32(i))
             rows = self.data_shard.put_global(microbatch, microbatch.batch)
-            gradient, sums = self._accumulate(state.params, gradient, sums, rows, fraction, key)
+            inputs = state.params, gradient, sums, rows, fraction, key
+            gradient, sums = PROGRAM_METER.run(self._accumulate, self._mesh, inputs)
         return gradient, sums
 
     def abstract_inputs(self, microbatch: Any) -> tuple[TrainState, Any]:
@@ -283,14 +285,9 @@ class Learner:
     def score(self, params: Params, batch: Batch) -> tuple[Float[Array, "B T"], ...]:
         """The forward function's arrays of a packed batch, given this process's rows of it."""
         with jax.set_mesh(self._mesh):
-            return self._score_program(params, self.data_shard.put_global(batch, batch))
-
-
-def _merge_trainable(trainable: Params, params: Params) -> Params:
-    """`params` with the weights of `trainable` that are not None in their place."""
-    return jax.tree.map(
-        lambda new, old: old if new is None else new, trainable, params, is_leaf=lambda x: x is None
-    )
+            inputs = params, self.data_shard.put_global(batch, batch)
+            outputs = PROGRAM_METER.run(self._score_program, self._mesh, inputs)
+        return PROGRAM_METER.finish("score", outputs)
 
 
 def fetch_metrics(metrics: dict[str, Array]) -> dict[str, float]:

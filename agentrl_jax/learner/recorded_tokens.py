@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from agentrl_jax.trajectories import Call, Group
 
@@ -60,6 +61,6 @@ class RecordedTokens:
         )
 
 
-def concatenate(arrays: Sequence[np.ndarray], dtype: type) -> np.ndarray:
+def concatenate(arrays: Sequence[np.ndarray], dtype: DTypeLike) -> np.ndarray:
     """The arrays one after the other, empty without any."""
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 from jaxtyping import Array, Int, Key
 
 from agentrl_jax.policy import Params
@@ -17,3 +18,10 @@ class TrainState:
     opt_state: Any
     key: Key[Array, ""]
     extra: Any = None  # an algorithm's additions (reference policy, critics, target networks)
+
+
+def merge_trainable(trainable: Params, params: Params) -> Params:
+    """`params` with the weights of `trainable` that are not None in their place."""
+    return jax.tree.map(
+        lambda new, old: old if new is None else new, trainable, params, is_leaf=lambda x: x is None
+    )

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,11 @@ from rich.console import Console
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.reporting.dependencies import require_package
-from agentrl_jax.reporting.evaluation_table import (
-    difference_sentence,
-    encodable_text,
-    evaluation_table,
-)
-from agentrl_jax.reporting.progress_line import ProgressLine
+from agentrl_jax.reporting.live_display import StatusSource
+from agentrl_jax.reporting.live_status import LiveStatus
+from agentrl_jax.reporting.phase_progress import PhaseProgress
 from agentrl_jax.reporting.statistics import EvaluationSummary
+from agentrl_jax.reporting.terminal_output import TerminalOutput, print_line
 from agentrl_jax.reporting.tracker_thread import TrackerGroup
 from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.storage.line_counter import LineCounter
@@ -29,24 +26,32 @@ MAX_BYTES = 2 * 2**30  # of a process's trajectories
 
 
 class Reporter:
-    """Writes metrics.jsonl, TensorBoard events and the folder trajectories/ into `run_dir`, and a
-    progress line on the terminal.
+    """Writes metrics.jsonl, TensorBoard events and the folder trajectories/ into `run_dir`, and the
+    progress of phases on the terminal: a dashboard, or a plain line every ten seconds where stdout
+    is no terminal.
 
-    The names of metrics that depend on the clock start with `time/`: two equal runs have equal
-    lines without them. Without a terminal the progress line is a plain line every ten seconds.
-
-    Raises:
-        UserError: the folder cannot be written, or a package of the `report` extra is missing.
+    The names of metrics that depend on the clock start with `time/` or `mfu/`: two equal runs have
+    equal lines without them.
     """
 
     def __init__(self, run_dir: Path, quiet: bool = False, max_bytes: int = MAX_BYTES) -> None:
+        """Open the files of a run.
+
+        Args:
+            run_dir: is created.
+            quiet: print warnings alone, on stderr, and the evaluation table.
+            max_bytes: of this process's trajectories.
+
+        Raises:
+            UserError: the folder cannot be written, or a package of the `report` extra is missing.
+        """
         for package in ("matplotlib", "tensorboardX"):  # before a long run, not at its end
             require_package(package)
-        self._run_dir, self._quiet = run_dir, quiet
-        self._terminal = sys.stdout.isatty()
-        self._console = Console(quiet=quiet, highlight=False, width=None if self._terminal else 100)
+        self._run_dir = run_dir
+        self._terminal = TerminalOutput(quiet)
         self._tensorboard: Any = None
-        self._progress_line: ProgressLine | None = None
+        self._progress: PhaseProgress | None = None
+        self.status: StatusSource = LiveStatus  # what the dashboard shows of the rollouts
         self.trackers = TrackerGroup()
         self._line_counter = LineCounter(run_dir / METRICS)
         self.recorder = TrajectoryRecorder(run_dir, 0, max_bytes, self.log)
@@ -83,12 +88,22 @@ class Reporter:
     def _count_steps(self) -> int:
         return sum(1 for _ in jsonl.read_lines(self._run_dir / METRICS))
 
-    def begin(self, phase: str, total: int, completed: int) -> None:
-        """Start the progress line of a phase of `total` steps, `completed` of them before."""
-        self._stop()
-        self._progress_line = ProgressLine(
-            phase, total, completed, self._console, self._terminal and not self._quiet
-        )
+    def begin(self, phase: str, total: int, completed: int, title: str = "") -> None:
+        """Show the progress of a phase from now on.
+
+        Args:
+            phase: its name.
+            total: its steps.
+            completed: steps before.
+            title: of the run and the phase.
+        """
+        self._progress = PhaseProgress(phase, total, completed, title)
+        self._terminal.begin(self._progress, lambda: self.status())
+
+    def activity(self, name: str) -> None:
+        """What the trainer does from now on, for the dashboard."""
+        if self._progress is not None:
+            self._progress.begin(name)
 
     def step(self, phase: str, step: int, metrics: Mapping[str, Any], seconds: float) -> None:
         """Record one step; non-finite metrics are written as null."""
@@ -111,21 +126,23 @@ class Reporter:
             self._total_steps, {name: x for name, x in recorded.items() if x is not None}
         )
         self._total_steps += 1
-        if self._progress_line is not None:
-            self._progress_line.step(numbers, seconds)
+        if self._progress is not None:
+            self._progress.step(numbers, seconds)
+            self._terminal.update()
 
     def end(self, phase: str) -> None:
-        """Replace the progress line by a last line about the phase."""
-        if self._progress_line is not None and self._progress_line.phase == phase:
-            self._stop()
+        """Replace the progress of the phase by a last line about it."""
+        if self._progress is not None and self._progress.phase == phase:
+            self._progress = None
+            self._terminal.stop()
 
     def log(self, text: str) -> None:
         """One status line."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._terminal.log(text)
 
     def warn(self, text: str) -> None:
         """A line about a failure in this process."""
-        self.log(text)
+        self._terminal.warn(text)
 
     def table(
         self,
@@ -140,12 +157,7 @@ class Reporter:
             difference: the paired difference of the mean returns of `names`, and its half-width.
             names: the better and the worse phase, if the difference is positive.
         """
-        if not any(summary.episodes for summary in summaries):
-            self.log("no episode was evaluated")
-            return
-        self._console.print(evaluation_table(summaries, self._console))
-        if difference is not None:
-            self.log(encodable_text(difference_sentence(difference, names), self._console))
+        self._terminal.table(summaries, difference, names)
 
     def _log_paths(self) -> list[Path]:
         metrics = self._run_dir / METRICS
@@ -154,7 +166,7 @@ class Reporter:
 
     def close(self) -> None:
         """Restore the terminal and close all files; may be called twice."""
-        self._stop()
+        self._terminal.stop()
         self.trackers.finish("failed")  # unless the run has said otherwise
         self.recorder.close()
         self._close_files()
@@ -164,11 +176,6 @@ class Reporter:
         if self._tensorboard is not None:
             self._tensorboard.close()
             self._tensorboard = None
-
-    def _stop(self) -> None:
-        if self._progress_line is not None:
-            self._progress_line.stop()
-            self._progress_line = None
 
     def _tensorboard_writer(self) -> Any:
         if self._tensorboard is None:
@@ -198,26 +205,27 @@ class SilentReporter:
     and prints its warnings; all else the coordinator reports.
     """
 
-    def __init__(
-        self, run_dir: Path, quiet: bool, process: int, max_bytes: int = MAX_BYTES
-    ) -> None:
+    def __init__(self, run_dir: Path, process: int, max_bytes: int = MAX_BYTES) -> None:
         self._process = process
         self.recorder = TrajectoryRecorder(run_dir, process, max_bytes, self.warn)
         self.trackers = TrackerGroup()
-        self._console = Console(quiet=quiet, highlight=False, stderr=True)
+        self._console = Console(highlight=False, stderr=True)
+        self.status: StatusSource = LiveStatus
 
     def sync(self) -> dict[str, int]:
         return self.recorder.sync()
 
     def warn(self, text: str) -> None:
-        self._console.print(f"process {self._process}: {text}", markup=False, soft_wrap=True)
+        print_line(self._console, f"process {self._process}: {text}")
 
     def log(self, text: str) -> None: ...
 
     def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
         self.recorder.reopen()
 
-    def begin(self, phase: str, total: int, completed: int) -> None: ...
+    def begin(self, phase: str, total: int, completed: int, title: str = "") -> None: ...
+
+    def activity(self, name: str) -> None: ...
 
     def step(self, phase: str, step: int, metrics: Mapping[str, Any], seconds: float) -> None: ...
 
@@ -232,6 +240,15 @@ class SilentReporter:
 
     def close(self) -> None:
         self.recorder.close()
+
+
+def open_reporter(
+    run_dir: Path, quiet: bool, process: int, max_bytes: int
+) -> Reporter | SilentReporter:
+    """The reporter of a process; process 0 is the coordinator."""
+    if process == 0:
+        return Reporter(run_dir, quiet, max_bytes)
+    return SilentReporter(run_dir, process, max_bytes)
 
 
 def _finite_or_none(x: Any) -> float | int | None:

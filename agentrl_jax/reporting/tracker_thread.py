@@ -42,6 +42,10 @@ class TrackerThread:
         self._thread = threading.Thread(target=self._work, name=tracker.name, daemon=True)
         self._thread.start()
 
+    @property
+    def num_pending(self) -> int:
+        return self._queue.qsize()
+
     def put(self, action: Action) -> None:
         """Have the tracker called soon; returns at once."""
         try:
@@ -148,6 +152,11 @@ class TrackerGroup:
 
     def __len__(self) -> int:
         return len(self._threads)
+
+    @property
+    def num_pending(self) -> int:
+        """Records that wait for trackers."""
+        return sum(thread.num_pending for thread in self._threads)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """See `Tracker.log`."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from typing import Literal, NamedTuple
 
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
@@ -13,20 +14,53 @@ from agentrl_jax.errors import UserError
 _HELD: ContextVar[frozenset[asyncio.Semaphore]] = ContextVar("held_slots", default=frozenset())
 
 
+class SlotUse(NamedTuple):
+    """Episodes that hold a slot of an engine, and those that wait for one."""
+
+    held: int
+    total: int
+    waiting: int
+
+
+class _Slots(asyncio.Semaphore):
+    """A semaphore that counts who holds it and who waits."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self.total, self.held, self.waiting = total, 0, 0
+
+    async def acquire(self) -> Literal[True]:
+        self.waiting += 1
+        try:
+            await super().acquire()
+        finally:
+            self.waiting -= 1
+        self.held += 1
+        return True
+
+    def release(self) -> None:
+        self.held -= 1
+        super().release()
+
+
 class EngineSlots:
     """One semaphore for each named engine, of the engine's `num_slots`."""
 
     def __init__(self, engines: Mapping[str, Engine]) -> None:
-        self._semaphores: dict[str, asyncio.Semaphore] = {}
-        self._num_slots: dict[str, int] = {}
+        self._semaphores: dict[str, _Slots] = {}
         self._match_lock = asyncio.Lock()
         for name, engine in engines.items():
             self.add(name, engine)
 
     def add(self, name: str, engine: Engine) -> None:
         """Add a named engine, or replace it."""
-        self._num_slots[name] = engine.num_slots
-        self._semaphores[name] = asyncio.Semaphore(engine.num_slots)
+        self._semaphores[name] = _Slots(engine.num_slots)
+
+    def use(self) -> dict[str, SlotUse]:
+        """How many episodes each engine has, by name; from any thread."""
+        return {
+            name: SlotUse(x.held, x.total, x.waiting) for name, x in list(self._semaphores.items())
+        }
 
     @asynccontextmanager
     async def slot(self, name: str) -> AsyncIterator[None]:
@@ -65,7 +99,7 @@ class EngineSlots:
         async with AsyncExitStack() as held_slots:
             async with self._match_lock:
                 for name, count in Counter(names).items():
-                    for _ in range(min(count, self._num_slots[name])):
+                    for _ in range(min(count, self._semaphores[name].total)):
                         await held_slots.enter_async_context(self._semaphores[name])
             with self._held(*names):
                 yield

@@ -1,5 +1,6 @@
 """`EpisodeCounts`: what became of the episodes that were started, and that none was lost."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from typing import NamedTuple
 
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.trajectories import Episode, Group, Trajectory
+
+MAX_NEWEST = 32  # episodes that are kept for whoever watches the run
 
 
 class EpisodeTotals(NamedTuple):
@@ -29,6 +32,7 @@ class EpisodeCounts:
 
     def __init__(self) -> None:
         self.totals = EpisodeTotals()
+        self.newest: deque[Trajectory] = deque(maxlen=MAX_NEWEST)  # that ended, the last one last
 
     def _add(self, outcome: str) -> None:
         self.totals = self.totals._replace(**{outcome: getattr(self.totals, outcome) + 1})
@@ -44,6 +48,10 @@ class EpisodeCounts:
             self._add("cancelled")
             raise
         self._add(outcome_of(end.result))
+        if isinstance(end.result, Episode):
+            self.newest.append(end.result.trajectories[0])
+        elif end.result is not None:
+            self.newest.append(end.result)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker
 from agentrl_jax.rollout.call_records import reported_rewards
 from agentrl_jax.rollout.call_sampling import sample_call
-from agentrl_jax.rollout.engine_slots import EngineSlots
+from agentrl_jax.rollout.engine_slots import EngineSlots, SlotUse
 from agentrl_jax.rollout.episode import Prefix, TurnCallback, play_episode, play_scripted_episode
 from agentrl_jax.rollout.episode_counts import EpisodeCounts
 from agentrl_jax.rollout.episode_records import reported_end
@@ -34,7 +34,7 @@ from agentrl_jax.rollout.lazy_tasks import Tasks
 from agentrl_jax.rollout.match import play_match
 from agentrl_jax.rollout.named_models import Model, NamedModels
 from agentrl_jax.rollout.retries import EpisodeRetries, start_group_clock
-from agentrl_jax.rollout.watchdog import Watchdog
+from agentrl_jax.rollout.watchdog import EpisodeWait, Watchdog
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.trajectories import Call, Episode, Group, RandomKey, Trajectory
 from agentrl_jax.workers.pool import EnvHandle, Task, WorkerPool
@@ -195,6 +195,14 @@ class Runtime:
         return self.run(
             gather_or_cancel([self.group(strategy, tasks[i], (*key, i)) for i in indices])
         )
+
+    def waits(self) -> list[EpisodeWait]:
+        """What episodes wait for now, where there is a watchdog; from any thread."""
+        return [] if self._watchdog is None else self._watchdog.waits()
+
+    def slot_use(self) -> dict[str, SlotUse]:
+        """How many episodes hold and await slots of each engine; from any thread."""
+        return self._slots.use()
 
     async def group(self, strategy: Strategy, task: Task, key: RandomKey) -> Group:
         """One task's group; `key` is (run, step, task). Await it in an asyncio task of its own."""

@@ -4,10 +4,19 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import NamedTuple
 
 from agentrl_jax.workers.pool import Task
 
 NO_TASK = Task("", 0)
+
+
+class EpisodeWait(NamedTuple):
+    """An episode that waits."""
+
+    task: str
+    target: str  # "the engine 'policy'", "its environment (worker 3)"
+    seconds: float  # so far
 
 
 class WaitRecord:
@@ -94,6 +103,15 @@ class Watchdog:
     def track_work(self, component: str, describe_target: Callable[[], str]) -> WorkRecord:
         """A context manager around the work of a component."""
         return WorkRecord(self._waits, component, describe_target, self._threshold)
+
+    def waits(self) -> list[EpisodeWait]:
+        """What episodes wait for now; from any thread."""
+        now = time.monotonic()
+        return [
+            EpisodeWait(wait.task.name, wait.describe_target(), now - wait.start_time)
+            for wait in list(self._waits.values())
+            if wait.task is not NO_TASK
+        ]
 
     def report_overdue(self) -> None:
         """Report the waits that are due now."""

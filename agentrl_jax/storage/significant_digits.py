@@ -1,7 +1,5 @@
 """Floats as JSON has them: rounded to some significant digits."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 MIN_VECTOR = 32  # numbers from which on NumPy is faster than formatting one by one
@@ -28,6 +26,6 @@ def significant(values: np.ndarray, digits: int) -> list[float]:
     return rounded
 
 
-def significant_rows(rows: Sequence[np.ndarray], digits: int) -> list[list[float]]:
+def significant_rows(rows: np.ndarray, digits: int) -> list[list[float]]:
     """`significant` of each row."""
     return [significant(row, digits) for row in rows]

@@ -53,6 +53,11 @@ class TrajectoryRecorder:
             self._thread.start()
         self._batches.put(records)
 
+    @property
+    def num_pending(self) -> int:
+        """Batches that wait to be written."""
+        return self._batches.qsize()
+
     def flush(self) -> None:
         """Return once all records are in their file."""
         self._batches.join()

@@ -11,12 +11,15 @@ from agentrl_jax.compiler.compile_count import compile_count
 from agentrl_jax.errors import Interrupted, UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer, is_finite
 from agentrl_jax.learner.learner import fetch_metrics
+from agentrl_jax.learner.program_meter import PROGRAM_METER
 from agentrl_jax.policy import Params
+from agentrl_jax.reporting.phase_progress import phase_title
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.storage.line_counter import check_lines
 from agentrl_jax.storage.segments import without_trimmed
 from agentrl_jax.training import profiling
 from agentrl_jax.training.config import ExperienceIterator, Phase
+from agentrl_jax.training.flops_utilization import utilization_metrics
 from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
     NONFINITE,
@@ -128,7 +131,8 @@ class PhaseTrainer:
                 check_lines(run.run_dir, lines, self._first_step)
             for label in self._phase.rows():
                 run.evaluations.delete(label)
-        run.reporter.begin(self._name, self._phase.steps, self._first_step)
+        title = phase_title(run.experiment.name, self._name, run.experiment.phases)
+        run.reporter.begin(self._name, self._phase.steps, self._first_step, title)
         return iterator
 
     def _rewound_phases(self) -> list[str]:
@@ -143,55 +147,88 @@ class PhaseTrainer:
         return [self._name, *(name for name in later if not (checkpoints / name).is_dir())]
 
     def _step(self, step: int, iterator: ExperienceIterator, stop: StopSignal) -> None:
-        run, phase = self._run, self._phase
-        on_policy = phase.source.on_policy
+        run, phase, reporter = self._run, self._phase, self._run.reporter
         start, compilations = time.monotonic(), compile_count()
         failures_before = run.runtime.failures.metrics()
         if run.lock:
             run.lock.check()
+        reporter.activity("rollouts" if phase.source.on_policy else "reading data")
         groups = iterator.next(step)
         collected = time.monotonic()
-        trained_groups = groups_of(groups, phase.trained_agents or run.models, run.runtime)
-        self._invariants.check_groups(step, groups, trained_groups, iterator.max_staleness)
+        reporter.activity("update")
+        metrics = self._update(step, groups, iterator.max_staleness)
+        if phase.source.on_policy and (step + 1) % phase.publish_every == 0:
+            self._publish(step + 1)
+        self._report()  # the step before, while this one is on the device
+        rollout_metrics, stopping = self._gather(
+            step, groups, iterator.labels, failures_before, stop.is_set
+        )
+        metrics |= rollout_metrics | iterator.metrics()
+        metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
+        metrics |= {"time/compilations": compile_count() - compilations, **memory_metrics()}
+        metrics["time/invariants"] = self._invariants.take_seconds()
+        seconds = time.monotonic() - start
+        if self._evaluator.is_due(step + 1):
+            metrics |= self._evaluate(step + 1, iterator)
+        self._unreported = StepMetrics(step, metrics, seconds, groups, PROGRAM_METER.take())
+        self.seconds += seconds
+        must_save = self._evaluator.must_save(step + 1) or step + 1 == phase.steps
+        if stopping or (step + 1) % phase.checkpoint_every == 0 or must_save:
+            reporter.activity("checkpoint")
+            self._save(step + 1, iterator, groups)
+        if stopping:
+            reporter.log(
+                f"stopped after step {step + 1} of {phase.steps} of {self._name}; "
+                "the same command goes on from here"
+            )
+            raise Interrupted
+
+    def _update(self, step: int, groups: Sequence[Group], max_staleness: int) -> dict[str, Any]:
+        """Check the groups and give them to the algorithm; its metrics."""
+        run = self._run
+        trained_groups = groups_of(groups, self._phase.trained_agents or run.models, run.runtime)
+        self._invariants.check_groups(step, groups, trained_groups, max_staleness)
         try:
             self._state, metrics = self._algorithm.step(self._state, trained_groups, run.runtime)
         except Exception:
             self._invariants.explain(step, groups)
             raise
         self._invariants.end_step(step, groups)
-        if on_policy and (step + 1) % phase.publish_every == 0:
-            self._publish(step + 1)
-        self._report()  # the step before, while this one is on the device
-        sampled, gathering = groups if on_policy else [], f"step {step} of {self._name}"
-        violations = self._invariants.violations
+        return metrics
+
+    def _gather(
+        self,
+        step: int,
+        groups: Sequence[Group],
+        labels: Sequence[str],
+        failures_before: dict[str, float],
+        stop_requested: bool,
+    ) -> tuple[dict[str, float], bool]:
+        """Metrics of the rollouts, which are recorded, and whether to stop; see `gather_step`."""
+        run, on_policy = self._run, self._phase.source.on_policy
+        sampled, label = groups if on_policy else [], f"step {step} of {self._name}"
         rollouts, stopping, violations = gather_step(
-            run, gathering, sampled, iterator.labels, failures_before, stop.is_set, violations
+            run,
+            label,
+            sampled,
+            labels,
+            failures_before,
+            stop_requested,
+            self._invariants.violations,
         )
-        metrics |= self._invariants.react(violations)
+        metrics = self._invariants.react(violations)
         if on_policy:
             metrics |= rollouts
             recorded = len(run.process_group.local_items(range(run.experiment.record_groups)))
             run.reporter.recorder.put(self._records(step, groups[:recorded]))
-        metrics |= iterator.metrics()
-        metrics |= {"time/collect": collected - start, "time/update": time.monotonic() - collected}
-        metrics |= {"time/compilations": compile_count() - compilations, **memory_metrics()}
-        metrics["time/invariants"] = self._invariants.take_seconds()
-        seconds = time.monotonic() - start
-        if self._evaluator.is_due(step + 1):
-            if not on_policy or (step + 1) % phase.publish_every:
-                self._publish(step + 1)
-            metrics |= self._evaluator.evaluate(step + 1, self._state.params, iterator.state)
-        self._unreported = StepMetrics(step, metrics, seconds, groups)
-        self.seconds += seconds
-        must_save = self._evaluator.must_save(step + 1) or step + 1 == phase.steps
-        if stopping or (step + 1) % phase.checkpoint_every == 0 or must_save:
-            self._save(step + 1, iterator, groups)
-        if stopping:
-            run.reporter.log(
-                f"stopped after step {step + 1} of {phase.steps} of {self._name}; "
-                "the same command goes on from here"
-            )
-            raise Interrupted
+        return metrics, stopping
+
+    def _evaluate(self, step: int, iterator: ExperienceIterator) -> dict[str, Any]:
+        """The metrics of an evaluation of the weights after so many steps."""
+        self._run.reporter.activity("evaluation")
+        if not self._phase.source.on_policy or step % self._phase.publish_every:
+            self._publish(step)
+        return self._evaluator.evaluate(step, self._state.params, iterator.state)
 
     def _records(self, step: int, groups: Sequence[Group]) -> list[TrajectoryRecord]:
         trajectories = [t for group in groups for t in group.trajectories]
@@ -241,7 +278,7 @@ class PhaseTrainer:
         """
         if self._unreported is None:
             return
-        step, metrics, seconds, groups = self._unreported
+        step, metrics, seconds, groups, work = self._unreported
         self._unreported, stopping = None, ""
         for key in [name for name, value in metrics.items() if isinstance(value, list)]:
             # "device" -> loss, "critic" -> critic/loss, "planner/device" -> planner/loss
@@ -251,6 +288,7 @@ class PhaseTrainer:
             if self._nonfinite.add(key, updates):
                 stopping = prefix + NONFINITE
         metrics |= rate_metrics(metrics, seconds)
+        metrics |= utilization_metrics(work.wait(), seconds, self._run.dense_peak)
         self._invariants.make_deferred_checks(step, groups)
         self._run.reporter.step(self._name, step, metrics, seconds)
         if stopping:

@@ -12,8 +12,9 @@ import jax
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.program_meter import PROGRAM_METER
 from agentrl_jax.policy import Params
-from agentrl_jax.reporting.reporter import Reporter, SilentReporter
+from agentrl_jax.reporting.reporter import open_reporter
 from agentrl_jax.reporting.tracker import Tracker
 from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
@@ -36,10 +37,12 @@ from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.config_checks import check_config
 from agentrl_jax.training.evaluation import evaluation_strategy, flatten
 from agentrl_jax.training.evaluations import Evaluations
+from agentrl_jax.training.flops_utilization import start_meter
 from agentrl_jax.training.model_configs import ModelContext, open_models
 from agentrl_jax.training.phase_checkpoint import phase_checkpoint
 from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.training.run_environments import make_environments
+from agentrl_jax.training.run_status import live_status
 from agentrl_jax.training.tracking import run_status, tracked_run
 from agentrl_jax.trajectories import Trajectory
 
@@ -64,9 +67,9 @@ class Run:
         """Check the config, and build everything up to the engine.
 
         Args:
-            experiment: what to run.
+            experiment: to run.
             run_dir: is created, or must be of the same experiment.
-            quiet: print nothing.
+            quiet: print warnings and the evaluation table alone.
             process_group: of the run; None: this process alone.
             fresh: delete what the folder holds.
             trackers: follow the run, beside its folder; of the coordinator.
@@ -89,12 +92,8 @@ class Run:
     def _open(self, quiet: bool, trackers: Sequence[Tracker]) -> None:
         """The reporter and the runtime, and all that is built with them."""
         experiment, run_dir = self.experiment, self.run_dir
-        max_bytes = experiment.record_mib * 2**20
-        self.reporter = (
-            Reporter(run_dir, quiet, max_bytes)
-            if self.process_group.is_coordinator
-            else SilentReporter(run_dir, quiet, self.process_group.index, max_bytes)
-        )
+        max_bytes, process = experiment.record_mib * 2**20, self.process_group.index
+        self.reporter = open_reporter(run_dir, quiet, process, max_bytes)
         if changes := code_changes(run_dir):
             self.reporter.log(
                 f"{run_dir} was made with other code ({'; '.join(changes)}): the numbers may differ"
@@ -143,6 +142,7 @@ class Run:
             self.demonstrations = self._ensure_demonstrations()
             self.tokenizer = self._ensure_tokenizer()
         self.mesh = make_learner_mesh(experiment, experiment.policy.build(len(self.tokenizer)))
+        self.dense_peak = start_meter(self.mesh, self.reporter.log)
         context = self.environments.context
         self.models = initial_models(experiment, self.tokenizer, context, self.mesh)
         self.agent, self.policy = self.models["policy"].agent, self.models["policy"].policy
@@ -156,6 +156,7 @@ class Run:
         )
         # Those of named models follow the weights of every phase.
         self._num_run_callbacks = len(self.runtime.publish_callbacks)
+        self.reporter.status = lambda: live_status(self.runtime, self.reporter)
 
     def _wrap_engine(self, engine: Engine) -> Engine:
         clock = self.experiment.clock
@@ -285,6 +286,7 @@ class Run:
 
     def close(self) -> None:
         """Stop the engine and the workers, and close all files."""
+        PROGRAM_METER.stop()
         self.runtime.close()
         self.exit_stack.close()
         self.reporter.close()

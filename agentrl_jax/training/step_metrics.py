@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agentrl_jax.learner.program_meter import PendingWork
 from agentrl_jax.training.per_agent import return_metrics, returns_by_agent
 from agentrl_jax.training.rollout_metrics import episode_stats, rollout_metrics
 from agentrl_jax.training.run import Run
@@ -19,6 +20,7 @@ class StepMetrics(NamedTuple):
     metrics: dict[str, Any]
     seconds: float
     groups: Sequence[Group]  # this process's experience of the step
+    work: PendingWork  # of its programs
 
 
 def mean_metrics(prefix: str, updates: Sequence[dict[str, float]]) -> dict[str, float]:

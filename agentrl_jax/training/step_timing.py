@@ -30,12 +30,15 @@ def rate_metrics(metrics: Mapping[str, Any], seconds: float) -> dict[str, float]
 
 
 def memory_metrics() -> dict[str, float]:
-    """The peaks since the process began, in GiB: of the device with the highest, where devices
-    count their memory, and of this process.
+    """The peaks since the process began, in GiB: of the device with the highest, with what programs
+    may use of it, where devices count their memory, and of this process.
     """
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    peaks = [x["peak_bytes_in_use"] for x in stats if "peak_bytes_in_use" in x]
+    fullest = max(stats, key=lambda x: x.get("peak_bytes_in_use", 0))
+    names = {"peak_bytes_in_use": "time/memory_peak", "bytes_limit": "time/memory_limit"}
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    metrics = {"time/host_memory_peak": host / GIB}
-    return {**metrics, "time/memory_peak": max(peaks) / GIB} if peaks else metrics
+    return {
+        "time/host_memory_peak": host / GIB,
+        **{name: fullest[key] / GIB for key, name in names.items() if key in fullest},
+    }

@@ -19,6 +19,7 @@ from agentrl_jax.algorithms.archer.best_of_n_engine import BestOfNEngine, BestOf
 from agentrl_jax.algorithms.archer.config import ArcherSettings, check_archer_config
 from agentrl_jax.algorithms.archer.critic_phase import CriticPhase
 from agentrl_jax.algorithms.archer.own_turns import OwnTurns, own_turn_metrics
+from agentrl_jax.algorithms.archer.recorded_actor import RecordedActor
 from agentrl_jax.algorithms.archer.replay_buffer import Transition, decode_ids
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.policy_gradient.auxiliary import is_demonstration
@@ -28,7 +29,8 @@ from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 # Added to the step in the keys of utterances that are sampled for V's target, for the actor, and in
 # the states of the iteration's own turns.
@@ -61,7 +63,8 @@ class Archer(Algorithm):
         self._config = c = copy.deepcopy(config)  # stateful components belong to this algorithm
         critic_steps = steps * c.critic_steps + c.pretrain_steps
         self.critic_trainer = c.critic.build(policy, mesh, critic_steps)
-        self._actor = c.actor.build(policy, mesh, max(1, (steps - c.warmup) * c.actor_steps))
+        actor_steps = max(1, (steps - c.warmup) * c.actor_steps)
+        self._actor = RecordedActor(c.actor, policy, mesh, actor_steps)
         self._critic_phase = CriticPhase(c, self.critic_trainer)
         self._actor_phase = ActorPhase(c, self._actor, self.critic_trainer)
         self._selector: BestOfNSelector | None = None
@@ -103,6 +106,7 @@ class Archer(Algorithm):
         utterances of V's target and of the actor.
         """
         c, agent = self._config, runtime.agents[self._config.agent]
+        self.critic_trainer.use_invariants(runtime.invariants)
         if c.best_of_n == 1:
             return
         # An earlier phase may have wrapped it.
@@ -124,6 +128,7 @@ class Archer(Algorithm):
         rng = np.random.default_rng([self._seed, step, process_group.index])
         agent = UNRANKED_AGENT if self._selector is not None else c.agent
         critic, phase, metrics = state.extra.critic, self._critic_phase, dict[str, Any](device=[])
+        self._actor.begin_iteration(experience)
         actor = dataclasses.replace(state, extra=state.extra.actor_aux)
         value_key = (self._seed, VALUE_TARGET_KEY_OFFSET + step)
 
@@ -165,6 +170,11 @@ class Archer(Algorithm):
         if self._selector is not None:
             self._selector.set_target_params(critic.params["target"])
         return _with_aux(actor, critic), metrics
+
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        return self._actor.training_of(trajectories)
 
     def _own_turns(
         self,

@@ -7,6 +7,7 @@ from jaxtyping import Array
 
 from agentrl_jax.algorithms.archer.actor_groups import sample_utterances
 from agentrl_jax.algorithms.archer.config import ArcherSettings
+from agentrl_jax.algorithms.archer.critic_invariants import replayed_turns
 from agentrl_jax.algorithms.archer.replay_buffer import (
     ReplayBuffer,
     TokenizedText,
@@ -35,6 +36,8 @@ class CriticPhase:
         agent, gamma = runtime.agents[self._config.agent], self._trainer.loss.gamma
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         episodes = [transitions_of(trajectory, agent, gamma) for trajectory in trajectories]
+        transitions = [transition for episode in episodes for transition in episode]
+        runtime.invariants.check(replayed_turns, trajectories, transitions, gamma)
         for episode in episodes:
             self.replay.add(episode)
         return episodes

@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from agentrl_jax.algorithms.archer.critic_invariants import CriticRowChecks
 from agentrl_jax.algorithms.archer.critic_losses import TransitionOutcome, UtteranceCriticBatch
 from agentrl_jax.algorithms.archer.replay_buffer import (
     RecentShare,
@@ -40,6 +41,7 @@ from agentrl_jax.algorithms.archer.twin_trainer import (
 )
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.learner.packing import split_bins
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Encoder, Params, Policy
@@ -106,6 +108,12 @@ class UtteranceCriticTrainer(TwinCriticTrainer):
         self._critic = c.critic.build(self._encoder)
         super().__init__(c, TwinEncoderCritic(self._critic), mesh, steps, c.microbatch)
         self._tokenize = make_text_tokenizer(c.encoder.build_tokenizer())
+        self.row_checks = CriticRowChecks(
+            self._tokenize, (max(c.state_lengths), max(c.utterance_lengths))
+        )
+
+    def use_invariants(self, invariants: Invariants) -> None:
+        self.row_checks.invariants = invariants
 
     @property
     def max_pairs(self) -> int:
@@ -180,9 +188,11 @@ class UtteranceCriticTrainer(TwinCriticTrainer):
             return_to_go=scatter_column([t.return_to_go for t in transitions], indices, rows),
             continues=np.zeros((rows, 1), bool),
         )
-        return split_bins(
+        microbatches = split_bins(
             UtteranceCriticBatch(batch=batch, outcome=outcome), self._rows_per_microbatch
         )
+        self.row_checks.check(microbatches, indices, transitions, value_utterances)
+        return microbatches
 
     def values(
         self,

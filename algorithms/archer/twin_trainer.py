@@ -30,6 +30,7 @@ from agentrl_jax.algorithms.archer.replay_buffer import (
 from agentrl_jax.algorithms.archer.twin_critic import TwinCritic
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.train_state import TrainState
@@ -96,6 +97,9 @@ class TwinCriticTrainer(ABC):
             functools.partial(twin_critic.update_target, rate=c.polyak), donate_argnums=0
         )
         self._rows_per_microbatch = self._learner.data_shard.num_local_rows(microbatch)
+
+    def use_invariants(self, invariants: Invariants) -> None:  # noqa: B027  most have no checks
+        """Check training batches with these from now on, where a trainer has checks."""
 
     @property
     @abstractmethod

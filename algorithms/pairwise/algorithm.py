@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from agentrl_jax.algorithms.experience.rewards import RewardTransform
 from agentrl_jax.algorithms.losses.pairwise import PairwiseLoss
+from agentrl_jax.algorithms.pairwise.pair_record import PairedTokens, PairRecord
 from agentrl_jax.algorithms.pairwise.pairs import (
     Pair,
     pack_pairs,
@@ -38,7 +39,8 @@ from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.algorithm import Algorithm
-from agentrl_jax.trajectories import Group
+from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.trajectory_record import TrajectoryTraining
 
 
 @dataclass
@@ -90,7 +92,7 @@ class PairwiseTrainer(Algorithm):
         self._learner = Learner(policy, tx, self._loss, mesh)
         self._bins_per_microbatch = self._learner.data_shard.num_local_rows(c.microbatch)
         self._needs_reference = c.fixed_reference or c.kl > 0
-        self._steps = 0
+        self._steps, self._record = 0, PairRecord()
 
     def init(self, key: Array, params: Params) -> TrainState:
         """A state whose `extra` is the initial policy, where the log-ratio or the KL need it."""
@@ -140,6 +142,7 @@ class PairwiseTrainer(Algorithm):
             **{f"pairs/{name}": n for name, n in zip(dropped, dropped_counts)},
         }
         splits = np.array_split(np.arange(len(pairs)), c.minibatches)
+        self._record = PairRecord(groups)
         minibatches = [
             self._microbatches(state, [pairs[i] for i in split], reward_diffs[split], runtime)
             for split in splits
@@ -159,6 +162,14 @@ class PairwiseTrainer(Algorithm):
             updates.append({**update, **(first if is_first else {})})
         return state, metrics | {"skipped": float(not updates), "device": updates}
 
+    def training_of(
+        self, trajectories: Sequence[Trajectory]
+    ) -> Sequence[TrajectoryTraining | None]:
+        """The weight of a token is that of its pair, its advantage the reward of its reply less the
+        other one's.
+        """
+        return self._record.of(trajectories)
+
     def _reward_differences(self, pairs: Sequence[Pair]) -> np.ndarray:
         """r - r' of each pair."""
         scores = np.array([x.total_reward for pair in pairs for x in pair.dialogues])
@@ -174,7 +185,9 @@ class PairwiseTrainer(Algorithm):
         reward_diffs: np.ndarray,
         runtime: Runtime,
     ) -> list[PairwiseBatch]:
-        """The microbatches of some pairs, with the log-probs of their tokens under pi_t."""
+        """The microbatches of some pairs, with the log-probs of their tokens under pi_t, which are
+        added to the step's record.
+        """
         c, sequences = self._config, [x for pair in pairs for x in pair.sequences]
         process_group, invariants = runtime.process_group, runtime.invariants
         num_bins = self._bins_per_microbatch
@@ -196,6 +209,17 @@ class PairwiseTrainer(Algorithm):
         anchor_logp = ref_logp if c.fixed_reference else logp
         batch = make_pairwise_batch(layout, tokens, reward_diffs, anchor_logp, num_pairs)
         microbatches = split_bins(batch, num_bins)
+        self._record.minibatches.append(
+            PairedTokens.of_minibatch(
+                pairs,
+                tokens,
+                layout,
+                logp,
+                ref_logp if self._needs_reference else None,
+                reward_diffs,
+                num_pairs,
+            )
+        )
         replies = [x.turns[pair.turn].calls for pair in pairs for x in pair.dialogues]
         invariants.check(trained_replies, replies, sequences)
         invariants.check(packed_rows, layout, [x.batch for x in microbatches])

@@ -16,10 +16,13 @@ from agentrl_jax.algorithms.pairwise.bradley_terry import (
     preference_loss,
     score_at_end,
 )
+from agentrl_jax.algorithms.pairwise.preference_invariants import preferences
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, CriticHeadConfig, ValueModel
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.invariants import Invariants
 from agentrl_jax.keys import uniform_of
+from agentrl_jax.learner.batch_invariants import packed_rows, trained_replies
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
@@ -140,11 +143,14 @@ class RewardModelTrainer(Algorithm):
         self, state: TrainState, experience: Sequence[Group], runtime: Runtime
     ) -> tuple[TrainState, dict[str, Any]]:
         """One optimizer step on the mean over all pairs. Without any it is a counted skip."""
-        process_group = runtime.process_group
+        process_group, invariants = runtime.process_group, runtime.invariants
         pairs = self.annotated_pairs(experience)
+        invariants.check(preferences, pairs, self._config.label_noise)
         num_pairs = sum(process_group.all_gather("pairs", len(pairs)))
-        sequences = [_trajectory_sequence(trajectory) for pair in pairs for trajectory in pair]
-        batches = self._microbatches(sequences, num_pairs, process_group)
+        trajectories = [trajectory for pair in pairs for trajectory in pair]
+        sequences = list(map(_trajectory_sequence, trajectories))
+        invariants.check(trained_replies, [t.calls for t in trajectories], sequences)
+        batches = self._microbatches(sequences, num_pairs, process_group, invariants)
         if not batches:
             return state, {"pairs": 0.0, "skipped": 1.0, "device": []}
         state, metrics = self._learner.update(state, batches)
@@ -159,7 +165,11 @@ class RewardModelTrainer(Algorithm):
         ]
 
     def _microbatches(
-        self, sequences: list[TrainingSequence], num_pairs: int, process_group: ProcessGroup
+        self,
+        sequences: list[TrainingSequence],
+        num_pairs: int,
+        process_group: ProcessGroup,
+        invariants: Invariants,
     ) -> list[PreferenceBatch]:
         c, count = self._config, len(sequences)
         if (longest := max(map(len, sequences), default=0)) > c.max_length:
@@ -184,7 +194,9 @@ class RewardModelTrainer(Algorithm):
         weight[bins[0::2], last_action[0::2]] = 1.0 / num_pairs
         length[bins], pair_mask[bins] = [len(x) for x in sequences], 1.0
         batch = PreferenceBatch(batch=layout.to_batch(weight), length=length, pair_mask=pair_mask)
-        return split_bins(batch, self._rows_per_microbatch)
+        microbatches = split_bins(batch, self._rows_per_microbatch)
+        invariants.check(packed_rows, layout, [x.batch for x in microbatches])
+        return microbatches
 
 
 def ranked_pairs(group: Group) -> list[tuple[Trajectory, Trajectory]]:

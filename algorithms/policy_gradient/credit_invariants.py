@@ -110,7 +110,7 @@ class EpochTokens:
 
     def __init__(self, batches: Sequence[CreditedBatch]) -> None:
         """`batches` hold all credited tokens."""
-        self._credited = [batch.advantage_digests for batch in batches]
+        self._credited = [batch.recorded.advantage_digests for batch in batches]
         self._sum, self._count = 0, 0
 
     def add(self, digests: np.ndarray) -> None:

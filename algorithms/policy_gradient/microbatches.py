@@ -68,7 +68,7 @@ class MicrobatchPacker:
         the groups' tokens.
         """
         inputs, tokens, local_tokens = credited_batch.select_groups(groups)
-        epoch.add(credited_batch.advantage_digests[local_tokens])
+        epoch.add(credited_batch.recorded.advantage_digests[local_tokens])
         is_local = credited_batch.global_groups.local_token_mask[tokens]
         weight = credited_batch.targets.loss_weights(inputs, tokens)[is_local]
         columns = credited_batch.token_columns.select(local_tokens)

@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,11 @@ class AlternatingSteps:
 
     source: Source
     switch: Switch
+    on_policy: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
+        self.on_policy = self.source.on_policy
         self.starts: list[float] = []  # of the steps, in seconds, once all before is written
-
-    @property
-    def on_policy(self) -> bool:
-        return self.source.on_policy
 
     def open(self, run: RunContext) -> ExperienceIterator:
         return AlternatingIterator(self, run, self.source.open(run))
@@ -157,8 +155,8 @@ def cost_of_switch(seconds: np.ndarray) -> dict[str, Any]:
     ratios = np.median(on[chosen], 1) / np.median(off[chosen], 1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return {
-        "seconds_with": quartiles(on),
-        "seconds_without": quartiles(off),
+        "seconds_with": quartiles(on.tolist()),
+        "seconds_without": quartiles(off.tolist()),
         "ratio": round_significant(float(np.median(on) / np.median(off))),
         "ratio_interval": [round_significant(float(low)), round_significant(float(high))],
     }
