@@ -52,6 +52,7 @@ def execute_bubblewrap(
         "abi": confinement.abi,
         "rules": [asdict(rule) for rule in config.rules],
         "search_path": list(config.search_path),
+        "packages": dict(config.packages),
         "request": request,
         "leash": leash,
         "session": list(session),

@@ -116,7 +116,8 @@ def run_session(requests: int, replies: int) -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         _flush()
         reply = {"nonce": request["nonce"], "status": status}
-        os.write(replies, json.dumps(reply).encode() + b"\n")
+        # The code may have left part of a line there.
+        os.write(replies, b"\n" + json.dumps(reply).encode() + b"\n")
 
 
 def _run_cell(code: str, count: int, names: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from agentrl_jax.sandbox import cells, kernel, landlock
+from agentrl_jax.sandbox import cells, kernel, landlock, offered_packages
 from agentrl_jax.sandbox.landlock import FileRule
 from agentrl_jax.sandbox.snippet_run import STARTED, prepare, read_request, run_snippet
 
@@ -49,6 +49,7 @@ def main_in_gvisor(text: str) -> NoReturn:
 
 def _run(start: dict[str, Any], announce: Callable[[], Any], session: Sequence[int]) -> NoReturn:
     sys.path[:] = start["search_path"]
+    offered_packages.offer(start["packages"])
     cells.warm_up()
     fields = read_request(start["request"])
     prepare(WORK, fields)

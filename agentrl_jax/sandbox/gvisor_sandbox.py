@@ -56,8 +56,7 @@ class GVisorSandbox(Sandbox):
         program = shutil.which("runsc")
         if program is None:
             raise UserError("gVisor is not installed: install runsc")
-        packages, rules = module_rules(modules)
-        self._search_path = [*standard_search_path(), *packages]
+        self._packages, rules = module_rules(modules)
         paths = [rule.path for rule in [*system_rules(), *python_rules(), *rules]]
         self._mounts = {
             path: path for path in paths if os.path.exists(path) and not path.startswith("/dev/")
@@ -151,7 +150,8 @@ class GVisorSandbox(Sandbox):
             "filter": base64.b64encode(program).decode(),
             "line": line,
             "request": _REQUEST,
-            "search_path": self._search_path,
+            "search_path": standard_search_path(),
+            "packages": self._packages,
             "open_files": limits.open_files,
         }
         python = [sys._base_executable, "-S", "-s", "-P", "-c", _PROGRAM]  # type: ignore[attr-defined]

@@ -101,7 +101,8 @@ def zygote_config(modules: tuple[str, ...] = (), bubblewrap: str = "") -> Zygote
     packages, rules = module_rules(modules)
     rules = [*system_rules(), *python_rules(), *rules]
     return ZygoteConfig(
-        [*standard_search_path(), *packages],
+        standard_search_path(),
+        packages,
         modules,
         rules,
         launcher(bubblewrap, rules) if bubblewrap else (),

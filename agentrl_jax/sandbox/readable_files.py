@@ -55,27 +55,25 @@ def standard_search_path() -> list[str]:
     return [standard, *(path for path in inner if os.path.basename(path) not in _INSTALLED)]
 
 
-def module_rules(modules: Sequence[str]) -> tuple[list[str], list[FileRule]]:
-    """What must be on `sys.path`, and which files may be read, so that snippets can import modules.
+def module_rules(modules: Sequence[str]) -> tuple[dict[str, str], list[FileRule]]:
+    """The folders of the packages of modules that snippets may import, and what they must read.
 
     Raises:
         UserError: a module is not installed here.
     """
-    search_path, rules = [], []
-    for name in modules:
-        top = name.partition(".")[0]
-        spec = importlib.util.find_spec(top)
+    folders: dict[str, str] = {}
+    rules: list[FileRule] = []
+    for name in dict.fromkeys(module.partition(".")[0] for module in modules):
+        spec = importlib.util.find_spec(name)
         if spec is None:
-            raise UserError(f"the sandbox should offer the module {top}, which is not installed")
-        if spec.origin in (None, "built-in", "frozen") or top in sys.stdlib_module_names:
+            raise UserError(f"the sandbox should offer the module {name}, which is not installed")
+        if name in sys.stdlib_module_names or spec.origin is None:
             continue
-        places = [Path(place) for place in spec.submodule_search_locations or [spec.origin]]
-        for place in places:
-            folder = place.parent
-            search_path.append(str(folder))
+        for place in map(Path, spec.submodule_search_locations or [spec.origin]):
+            folder = folders[name] = str(place.parent)
             rules += [
-                FileRule(str(folder), LIST),
+                FileRule(folder, LIST),
                 FileRule(str(place), RUN),
-                FileRule(str(folder / f"{top}.libs"), RUN),
+                FileRule(f"{folder}/{name}.libs", RUN),
             ]
-    return list(dict.fromkeys(search_path)), list(dict.fromkeys(rules))
+    return folders, list(dict.fromkeys(rules))

@@ -104,7 +104,7 @@ class RemoteSandbox(Sandbox):
             raise EnvironmentFailure(
                 f"the answer of {self._url} has not SandboxFusion's form: {response!r:.300}"
             ) from error
-        is_flood = len(stdout) + len(stderr) > limits.output_kb * 1024
+        is_flood = len(stdout) + len(stderr) >= limits.output_kb * 1024
         stdout = stdout[: limits.output_kb * 1024]
         stderr = stderr[: limits.output_kb * 1024 - len(stdout)]
         limit = "output" if is_flood else "time" if is_late else None

@@ -41,8 +41,8 @@ _TABLE = """
     move_pages 279 239; mprotect 10 226; mq_getsetattr 245 185; mq_notify 244 184;
     mq_open 240 180; mq_timedreceive 243 183; mq_timedsend 242 182; mq_unlink 241 181;
     mremap 25 216; msgctl 71 187; msgget 68 186; msgrcv 70 188; msgsnd 69 189; msync 26 227;
-    munlock 150 229; munlockall 152 231; munmap 11 215; name_to_handle_at 303 -1;
-    nanosleep 35 101; newfstatat 262 79; open 2 -1; open_by_handle_at 304 -1; open_tree 428 428;
+    munlock 150 229; munlockall 152 231; munmap 11 215; name_to_handle_at 303 264;
+    nanosleep 35 101; newfstatat 262 79; open 2 -1; open_by_handle_at 304 265; open_tree 428 428;
     openat 257 56; pause 34 -1; perf_event_open 298 241; personality 135 92; pidfd_getfd 438 438;
     pidfd_open 434 434; pidfd_send_signal 424 424; pipe 22 -1; pipe2 293 59; pivot_root 155 41;
     poll 7 -1; ppoll 271 73; prctl 157 167; pread64 17 67; preadv 295 69; preadv2 327 286;

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentrl_jax.sandbox import cells, folders, kernel, landlock
+from agentrl_jax.sandbox import cells, folders, kernel, landlock, offered_packages
 from agentrl_jax.sandbox.confined_child import run_child
 from agentrl_jax.sandbox.confinement import MIN_ABI, Confinement, Protections
 from agentrl_jax.sandbox.isolation import Isolation, best_isolation
@@ -133,6 +133,7 @@ class Zygote:
     def _prepare(self) -> Confinement:
         """Import what snippets may want, and find out what this host can enforce."""
         config = self._config
+        offered_packages.offer(config.packages)
         for name in config.modules:
             importlib.import_module(name)
         kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
@@ -141,7 +142,7 @@ class Zygote:
         if abi < MIN_ABI and protections.landlock and not config.launcher:
             raise OSError("the kernel has no Landlock (Linux 5.13)")
         if config.isolation is None:
-            folders.expose([*(rule.path for rule in config.rules), *config.packages])
+            folders.expose([*(rule.path for rule in config.rules), *config.own_files])
             isolation = best_isolation(self._shared)
         else:
             isolation = Isolation(*config.isolation)

@@ -119,7 +119,7 @@ class ZygoteClient:
                 pass_fds=(remote.fileno(),),
                 start_new_session=True,
             )
-        self._folder = ""
+        self.folder = ""
         self.owner, self._is_contained = os.getpid(), bool(config.launcher)
         try:
             hello = self._hello(config)
@@ -128,7 +128,7 @@ class ZygoteClient:
             raise
         self.abi: int = hello["abi"]
         self.isolation: list[bool] = hello["isolation"]
-        self._folder = hello["folder"]
+        self.folder = hello["folder"]
 
     def _hello(self, config: ZygoteConfig) -> dict:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -203,8 +203,8 @@ class ZygoteClient:
             self.kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        if self._folder and os.path.exists(self._folder):  # it was killed
-            folders.remove(self._folder)
+        if self.folder and os.path.exists(self.folder):  # it was killed
+            folders.remove(self.folder)
 
 
 def wait_readable(descriptors: list[int], deadline: float) -> list[int]:

@@ -8,7 +8,7 @@ When the host closes a leash the snippet is killed; a byte from the host interru
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from agentrl_jax.sandbox.landlock import FileRule
@@ -56,10 +56,11 @@ class ZygoteConfig:
     """What a zygote is started with."""
 
     search_path: Sequence[str]  # of modules
+    packages: Mapping[str, str]  # beyond it, by name: the folders that they are in
     modules: Sequence[str]  # imported before the first snippet
     rules: Sequence[FileRule]  # files that snippets may use
     launcher: Sequence[str] = ()  # of bubblewrap; empty: snippets run in forks of the zygote
-    packages: Sequence[str] = ()  # files of this package that the launcher shows
+    own_files: Sequence[str] = ()  # of this package, that the launcher shows
     protections: Sequence[bool] = ()  # of `Protections`, in order; empty: all
     isolation: Sequence[bool] | None = None  # of `Isolation`; None: the best
     max_abi: int = 99  # of Landlock; the kernel's, where that is less
