@@ -48,18 +48,19 @@ class LiveDisplay:
         """
         self._console, self._progress, self._status = console, progress, status
         self._on_failure, self._interval = on_failure, interval
-        self._lines: deque[Text] = deque(maxlen=100)  # printed above the dashboard
+        self._pending: deque[Text] = deque()  # lines to print above the dashboard
+        self._lines: deque[Text] = deque(maxlen=100)  # that were printed
         self._warnings: tuple[str, ...] = ()
         self._num_warnings = 0
         self._episodes: deque[tuple[float, int]] = deque()
-        self._stopped = threading.Event()
+        self._stopped, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
         self._thread.start()
 
     def print(self, line: Text) -> None:
-        """Print a line above the dashboard."""
-        self._lines.append(line)
-        self._console.print(line, soft_wrap=True)
+        """Print a line above the dashboard, soon."""
+        self._pending.append(line)
+        self._wake.set()
 
     def warn(self, text: str) -> None:
         """Show a warning in the dashboard."""
@@ -67,8 +68,9 @@ class LiveDisplay:
         self._warnings = (*self._warnings[1 - MAX_WARNINGS :], text)
 
     def stop(self) -> None:
-        """Remove the dashboard; may be called twice."""
+        """Print what is left, and remove the dashboard; may be called twice."""
         self._stopped.set()
+        self._wake.set()
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
@@ -86,18 +88,30 @@ class LiveDisplay:
 
     def _end(self, live: Live) -> None:
         try:
+            self._print_pending()
             live.stop()
         except Exception:  # the terminal is gone
             self._console.clear_live()
 
+    def _print_pending(self) -> None:
+        while self._pending:
+            line = self._pending.popleft()
+            self._lines.append(line)
+            self._console.print(line, soft_wrap=True)
+
     def _draw_until_stopped(self, live: Live) -> None:
-        size = self._console.size
+        size, drawn = self._console.size, 0.0
         self._begin(live)
-        while not self._stopped.wait(self._interval):
+        while not self._stopped.is_set():
+            self._wake.wait(self._interval)
+            self._wake.clear()
+            self._print_pending()
             if self._console.size != size:
-                size = self._console.size
+                size, drawn = self._console.size, 0.0
                 self._redraw_screen(live, size.height)
-            live.update(draw(self._view(), size.width, size.height - 1), refresh=True)
+            if time.monotonic() - drawn >= self._interval:
+                live.update(draw(self._view(), size.width, size.height - 1), refresh=True)
+                drawn = time.monotonic()
 
     def _begin(self, live: Live) -> None:
         live.start()

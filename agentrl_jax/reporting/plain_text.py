@@ -9,6 +9,7 @@ UNSAFE_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 VARIATION_SELECTORS = range(0xFE00, 0xFE10)  # which change the width of a character
 PICTURES = 0x2400  # of control characters: U+241B is that of ESC
 REPLACEMENT = "\ufffd"
+LINE_FEED = "↵"
 _NOT_ASCII_TEXT = re.compile(r"[^\n\t -~]")
 
 
@@ -29,7 +30,6 @@ def plain_text(text: str, encoding: str = "utf-8") -> str:
 
 
 def one_line(text: str, max_characters: int, encoding: str = "utf-8") -> str:
-    """The beginning of a text as a plain line, its line feeds and tabs as pictures."""
+    """The beginning of a text as a plain line; its line feeds are arrows."""
     cut = text[:max_characters] + ("…" if len(text) > max_characters else "")
-    pictures = {"\n": chr(PICTURES + 10), "\t": chr(PICTURES + 9)}
-    return plain_text(cut.translate(str.maketrans(pictures)), encoding)
+    return plain_text(cut.replace("\n", LINE_FEED).replace("\t", " "), encoding)

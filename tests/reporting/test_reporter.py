@@ -195,7 +195,9 @@ def test_phases_without_rollouts_show_the_loss(
     assert capsys.readouterr().out.startswith("sft 1/7300  loss 1.250  2:01:39 left\n")
 
 
-def test_a_terminal_gets_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_terminal_gets_a_dashboard_and_the_last_line_of_a_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -213,21 +215,33 @@ def test_a_terminal_gets_a_progress_bar(tmp_path: Path, monkeypatch: pytest.Monk
     reporter.close()
     out = terminal.getvalue()
     assert "half way" in out and "rl 2/2  2 steps in 0:00  200 tokens/s  return 1.000" in out
-    assert (
-        out.count("\x1b[?25l") == out.count("\x1b[?25h") == 1
-    )  # the cursor is hidden and shown again
+    assert out.rindex("\x1b[?25h") > out.rindex("\x1b[?25l")  # the cursor is there again
 
 
-def test_a_quiet_reporter_prints_nothing_but_writes_all_files(
+def test_a_quiet_reporter_prints_warnings_and_the_table_alone_and_writes_all_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     reporter = Reporter(tmp_path, quiet=True)
     reporter.begin("sft", 1, 0)
     reporter.step("sft", 0, {"loss": 1.0}, 0.1)
     reporter.log("hello")
-    reporter.table([summary("SFT", -1.0)])
+    reporter.end("sft")
+    reporter.warn("an environment failed")
+    assert capsys.readouterr() == ("", "an environment failed\n")
+    reporter.table([])
+    assert capsys.readouterr() == ("", "")
+    reporter.table([summary("SFT", -1.0), summary("GRPO", 0.5)], (1.5, 0.2))
+    out, err = capsys.readouterr()
+    assert "Evaluation" in out and "so GRPO is better than SFT" in out and not err
     reporter.close()
-    assert capsys.readouterr().out == "" and len(lines(tmp_path)) == 1
+    assert len(lines(tmp_path)) == 1
+
+
+def test_what_a_line_contains_is_printed_and_not_interpreted(
+    capsys: pytest.CaptureFixture[str], reporter: Reporter
+):
+    reporter.log("[red]a[/red] :smile: \x1b[31mb\x1b[0m \x07\ttwo\nlines")
+    assert capsys.readouterr().out == "[red]a[/red] :smile: ␛[31mb␛[0m ␇       two\nlines\n"
 
 
 def summary(name: str, mean: float, win_rate: float | None = 0.5) -> EvaluationSummary:
