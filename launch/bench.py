@@ -1,6 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
-latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical, systems,
-base_model or fine_tuning.
+latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
+archer_claim, systems, sandbox, base_model or fine_tuning.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -30,6 +30,7 @@ MODULES = {
     "methods": "method_claims.Methods",
     "lmrl": "reproduction.LMRL",
     "hierarchical": "reproduction.Hierarchical",
+    "archer_claim": "archer_claim.ArcherClaim",
     "systems": "systems.table.SystemsTable",
     "base_model": "base_model.BaseModel",
     "fine_tuning": "fine_tuning.FineTuning",

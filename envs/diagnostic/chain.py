@@ -18,11 +18,11 @@ LETTERS = "abcdefghij"
 
 def _random_action(env: "Chain", rng: np.random.Generator) -> str:
     """A uniform letter."""
-    return env.letters[rng.integers(len(env.letters))]
+    return env.answer(env.letters[rng.integers(len(env.letters))])
 
 
 def _expert_action(env: "Chain", rng: np.random.Generator) -> str:
-    return env.correct_letter
+    return env.answer(env.correct_letter)
 
 
 def _plan_following_action(env: "Chain", rng: np.random.Generator) -> str | Message:
@@ -61,6 +61,7 @@ class Chain(SampledTaskEnvironment):
             changes nothing.
         recall: this many last states show no digit but an early position, as "9=1": the letter of
             position 1 (then 2, 3, ...) is right again.
+        answer_length: characters of an answer, which is its letter as often ("bbb").
     """
 
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
@@ -82,6 +83,7 @@ class Chain(SampledTaskEnvironment):
         progress: bool = False,
         plans: bool = False,
         recall: int = 0,
+        answer_length: int = 1,
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
@@ -97,6 +99,7 @@ class Chain(SampledTaskEnvironment):
             "horizon", 2 * length * (1 + plans) if horizon is None else horizon, 1, 10_000
         )
         self.recall = checked_int("recall", recall, 0, (length - 1) // 2)
+        self.answer_length = checked_int("answer_length", answer_length, 1, 1000)
         if progress:
             self.full_score, self.reward_bounds = 2.0, (-1.0, 2.0)
         self.rules = (
@@ -105,11 +108,17 @@ class Chain(SampledTaskEnvironment):
             f"Write one of the letters {self.letters}: the one whose number, counted from 0, is "
             f"the digit mod {letters}."
         )
+        if self.answer_length > 1:
+            self.rules += f"\nWrite the letter {self.answer_length} times, without spaces."
         if recall:
             self.rules += "\nAt the end you see 9=1: write the letter of place 1 again."
         self.digits: tuple[int, ...] = (0,) * length
         self.position = 0
         self.pending_plan = ""  # the last plan, until the turn after it
+
+    def answer(self, letter: str) -> str:
+        """The text that writes a letter."""
+        return letter * self.answer_length
 
     @property
     def correct_letter(self) -> str:
@@ -138,14 +147,14 @@ class Chain(SampledTaskEnvironment):
         )
 
     def _respond(self, text: str) -> StepResult:
-        before, legal = self.position, len(text) == 1 and text in self.letters
+        before, legal = self.position, text in map(self.answer, self.letters)
         info = {"legal": legal, "anchor": f"{''.join(map(str, self.digits))}@{before}"}
         if self.plans and self.turns % 2:
             self.pending_plan = text
             nothing = {"outcome": 0.0, **({"progress": 0.0} if self.progress else {})}
             return StepResult("", nothing, {**info, "distance": self.length - before})
         self.pending_plan = ""
-        correct = legal and text == self.correct_letter
+        correct = legal and text == self.answer(self.correct_letter)
         if correct:
             self.position += 1
         elif legal and isinstance(self.wrong, int):

@@ -1,0 +1,174 @@
+"""ArCHer's claim (arXiv 2402.19446): fewer environment turns than PPO, on tasks chosen by rho.
+
+The variant is TASK-SIDE. All sides of a task start from the same fine-tuned policy of a seed, and
+train until `turns` environment turns are played; 0 sides of a seed share it by the run folder's
+`sft` checkpoint. Tasks:
+
+- A: the ten words of Twenty Questions of ArCHer's subset, about 3 tokens an utterance;
+- B: the same, spelled in characters: about 20 tokens an utterance;
+- C1: a chain of 60 places, one late reward, a wrong letter costs a place; answers of 1 letter;
+- C24: the same with answers of 24 letters;
+- D: 33 words in four categories, demonstrated by the expert half of the time.
+
+Sides: ppo (`turn_ppo`, gamma 1; flags set lambda), ppo_epochs (4 epochs), ppo_published (1,024
+games a step, as in the paper: a declared weak line), archer (as published), and start (the
+fine-tuned policy alone).
+
+`agentrl-bench archer_claim` runs them all and writes the tables of docs/archer.md.
+
+Hardware: 1 CPU core; time: about 30 s (C24: 120 s) a side; score: docs/archer.md
+
+    agentrl-train --config=configs/archer_claim.py:A-ppo
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl_jax.algorithms.archer.advantage_weights import subtract_batch_mean
+from agentrl_jax.algorithms.archer.critic_losses import OnPolicyTDLoss
+from agentrl_jax.algorithms.methods import actor_critic, hierarchical
+from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, first_token_mean
+from agentrl_jax.configs.archer import ENCODER
+from agentrl_jax.configs.small import (
+    CRITIC_HEAD,
+    SmallTask,
+    pick,
+    rollouts,
+    small_experiment,
+    training_settings,
+)
+from agentrl_jax.configs.twenty_questions import question_tokens
+from agentrl_jax.context import LastMessages
+from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.heads import HeadConfig
+from agentrl_jax.models.tokenizers import BPETokenizer, CharacterTokenizer
+from agentrl_jax.models.utterance_critic import (
+    FreshEncoderConfig,
+    PolicyTrunkEncoderConfig,
+    UtteranceCriticConfig,
+)
+from agentrl_jax.training.algorithm import AlgorithmConfig
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.sources import Demonstrations
+
+
+@dataclass(frozen=True)
+class ClaimTask(SmallTask):
+    """A task of the comparison."""
+
+    turns: int = 2400  # environment turns of a side
+    evaluate_every: int = 300  # turns
+    games: int = 128  # of an evaluation
+    turns_per_game: int = 15  # of the fine-tuned policy, about
+    gamma: float = 0.95  # of ArCHer, per turn
+    value_bias: float = -9.0  # initial bias of ArCHer's heads
+    demonstrations: int = 4000
+    by_character: bool = False  # the tokenizer
+    bin_length: int = 128
+    last_observation: bool = False  # the prompt is the last observation alone
+    state_length: int = 48  # that ArCHer's published critic pads to, in tokens of its encoder
+    utterance_length: int = 8
+
+
+def _questions(words: str, player: str, **fields: Any) -> ClaimTask:
+    return ClaimTask("TwentyQuestions-v0", player, 128, 24, {"words": words}, **fields)
+
+
+def _chain(answer_length: int) -> ClaimTask:
+    options = {
+        "length": 60, "letters": 2, "wrong": 1, "horizon": 120, "answer_length": answer_length
+    }  # fmt: skip
+    return ClaimTask(
+        "Chain-v0",
+        "weak",
+        16 + answer_length,
+        answer_length + 2,
+        options,
+        150,
+        turns=20_000,
+        evaluate_every=2_000,
+        games=64,
+        turns_per_game=115,
+        gamma=1.0,
+        value_bias=0.2,
+        demonstrations=200,
+        by_character=True,
+        bin_length=512,
+        last_observation=True,
+        state_length=16,
+        utterance_length=answer_length + 2,
+    )
+
+
+TASKS = {
+    "A": _questions("subset", "mixture"),
+    "C1": _chain(1),
+    "C24": _chain(24),
+}
+
+
+def get_config(variant: str = "A-ppo") -> Experiment:
+    name, _, side = variant.partition("-")
+    task = pick(name, "archer_claim", **TASKS)
+    algorithm = pick(side, "archer_claim", **_sides(task))
+    config = small_experiment(
+        f"archer_claim-{variant}",
+        task,
+        algorithm,
+        rollouts(tasks=16, group_size=1),
+        steps=60,
+        label=side,
+        players=(),
+        record_groups=0,
+    )
+    config.tokenizer = (
+        CharacterTokenizer()
+        if task.by_character
+        else BPETokenizer(1024, all_bytes=False, merge_across_spaces=True)
+    )
+    if task.last_observation:
+        config.agent.context = LastMessages(1)
+    assert config.demonstrations is not None
+    config.demonstrations.episodes = task.demonstrations
+    config.evaluation.training_episodes = 128
+    config.phases["sft"].source = Demonstrations(batch=16)
+    config.engine = replace(config.engine, rows=64, batching_delay=0.005)
+    return config
+
+
+def _sides(task: ClaimTask) -> dict[str, AlgorithmConfig | None]:
+    head = replace(CRITIC_HEAD, bias=task.value_bias)
+    # Returns are up to 20 in size: a clip of .2 would hold the critic back.
+    critic = CriticConfig(head, AdamWConfig(1e-3), clip=float("inf"), aggregation=first_token_mean)
+    settings = training_settings(task, microbatch=8, bin_length=task.bin_length, critic=critic)
+    settings["optimizer"] = AdamWConfig(1e-3)
+    ppo = actor_critic.turn_ppo(head, 1.0, 1.0, **settings)
+    return {
+        "start": None,
+        "ppo": ppo,
+        "ppo_epochs": replace(ppo, epochs=4),
+        "ppo_published": ppo,
+        "archer": _published_archer(task),
+    }
+
+
+def _published_archer(task: ClaimTask) -> AlgorithmConfig:
+    """Its critic reads texts apart; numbers of turns follow from the games of an iteration."""
+    head = HeadConfig(layers=2, hidden=128, scale=1.0, bias=task.value_bias)
+    own_trunk = PolicyTrunkEncoderConfig()
+    critic = hierarchical.utterance_critic(
+        UtteranceCriticConfig(head=head),
+        own_trunk if task.by_character else FreshEncoderConfig(ENCODER, question_tokens),
+        loss=OnPolicyTDLoss(task.gamma),
+        batch=32,
+        microbatch=32,
+        state_lengths=(task.state_length,),
+        utterance_lengths=(task.utterance_length,),
+        optimizer=AdamWConfig(1e-3, b2=0.999),
+    )
+    actor = hierarchical.reinforce_actor(
+        optimizer=AdamWConfig(1e-3, b2=0.999), bin_length=task.bin_length, microbatch=8
+    )
+    return hierarchical.archer(
+        critic, actor, batch=32, warmup=10, capacity=10_000, weight_fn=subtract_batch_mean
+    )

@@ -1,0 +1,1 @@
+"""ArCHer's claim of sample efficiency, measured in environment turns."""

@@ -1,0 +1,127 @@
+"""The tables of ArCHer's claim, from the cells that are cached."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.configs.archer_claim import TASKS
+from agentrl_jax.launch.benchmarks.archer.cells import (
+    ClaimCell,
+    cell_turns,
+    tuned_setting,
+    tuning_cells,
+)
+from agentrl_jax.launch.benchmarks.archer.measures import TurnsToLevel, turn_ratio
+from agentrl_jax.launch.benchmarks.archer.settings import SEEDS, SIDES, TUNING_SEEDS, ClaimSide
+from agentrl_jax.launch.benchmarks.tables.markdown import table_header, table_row
+from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
+from agentrl_jax.reporting.statistics import mean_interval
+
+BASE = "ppo"
+HEADS = (
+    "task", "side", "setting", "seeds", "turns to half way", "not within the budget",
+    "PPO's turns over these", "mean return over the budget", "updates a 1,000 turns",
+)  # fmt: skip
+
+
+def claim_table(folder: Path) -> str:
+    """A row for each task and side."""
+    rows = [_side_row(task, side, folder) for task in TASKS for side in SIDES.values()]
+    return "\n".join([*table_header(*HEADS), *rows])
+
+
+def tuning_table(folder: Path) -> str:
+    """Turns to half way of each setting that was tried, on the tuning seeds."""
+    heads = ("task", "side", "setting", *(f"seed {seed}" for seed in TUNING_SEEDS))
+    lines = table_header(*heads)
+    for task in TASKS:
+        for side in SIDES.values():
+            measured: dict[str, dict[int, TurnsToLevel]] = {}
+            for cell in tuning_cells(task, side, folder):
+                turns = cell_turns(cell, folder)
+                if turns is not None:
+                    measured.setdefault(cell.setting.name, {})[cell.seed] = turns
+            for name, by_seed in measured.items():
+                columns = [_format_turns(by_seed.get(seed)) for seed in TUNING_SEEDS]
+                lines.append(table_row(task, side.variant, name, *columns))
+    return "\n".join(lines)
+
+
+TABLES = {"claim": claim_table, "claim_tuning": tuning_table}
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The ratio of every side, with its interval; null where cells are missing."""
+    return {
+        f"{task}-{side.variant}": _ratio_text(task, side, folder)
+        for task in TASKS
+        for side in SIDES.values()
+    }
+
+
+def cell_line(cell: ClaimCell, folder: Path) -> str:
+    """One cell in a line."""
+    results = cell.load(folder)
+    assert results is not None
+    curve = ", ".join(
+        f"{n}: {x:.2f}" for n, x in zip(results["turns"], results["returns"], strict=True)
+    )
+    return (
+        f"{_format_turns(cell_turns(cell, folder))} turns, {results['cpu_seconds']:.0f} s of CPU "
+        f"({curve}) {results['metrics']}"
+    )
+
+
+def _cells(task: str, side: ClaimSide, folder: Path) -> list[ClaimCell]:
+    setting = tuned_setting(task, side, folder)
+    return [] if setting is None else [ClaimCell(task, side, setting, seed) for seed in SEEDS]
+
+
+def _measured(task: str, side: ClaimSide, folder: Path) -> dict[int, TurnsToLevel]:
+    cells = {cell.seed: cell_turns(cell, folder) for cell in _cells(task, side, folder)}
+    return {seed: turns for seed, turns in cells.items() if turns is not None}
+
+
+def _side_row(task: str, side: ClaimSide, folder: Path) -> str:
+    cells, measured = _cells(task, side, folder), _measured(task, side, folder)
+    if not measured:
+        return table_row(task, side.label, *[MISSING] * (len(HEADS) - 2))
+    results = [x for cell in cells if (x := cell.load(folder)) is not None]
+    values = list(measured.values())
+    updates = [1000 * (x["policy_updates"] + x["critic_updates"]) / x["turns"][-1] for x in results]
+    turns = math.exp(np.mean([x.log_turns for x in values]))
+    count = f"{len(values)}" + (
+        f" ({len(SEEDS) - len(values)} {MISSING})" if len(values) < len(SEEDS) else ""
+    )
+    return table_row(
+        task,
+        side.label,
+        cells[0].setting.name,
+        count,
+        f"{turns:,.0f}",
+        f"{100 * np.mean([x.censored for x in values]):.0f} %",
+        _ratio_text(task, side, folder) or "-",
+        format_mean_interval(mean_interval([x.area for x in values]), ".2f"),
+        f"{np.mean(updates):.0f}",
+    )
+
+
+def _ratio_text(task: str, side: ClaimSide, folder: Path) -> str | None:
+    """The ratio over the seeds that both sides have; None with fewer than two, and for the base."""
+    base, own = (_measured(task, x, folder) for x in (SIDES[BASE], side))
+    seeds = sorted(base.keys() & own.keys())
+    if side.variant == BASE or len(seeds) < 2:
+        return None
+    return str(turn_ratio([base[x] for x in seeds], [own[x] for x in seeds]))
+
+
+def _format_turns(turns: TurnsToLevel | None) -> str:
+    if turns is None:
+        return "-"
+    return (
+        f"over {turns.turns:,.0f} (mean {turns.area:.2f})"
+        if turns.censored
+        else f"{turns.turns:,.0f}"
+    )
