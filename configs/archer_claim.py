@@ -27,6 +27,7 @@ from typing import Any
 from agentrl_jax.algorithms.archer.advantage_weights import subtract_batch_mean
 from agentrl_jax.algorithms.archer.critic_losses import OnPolicyTDLoss
 from agentrl_jax.algorithms.methods import actor_critic, hierarchical
+from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, first_token_mean
 from agentrl_jax.configs.archer import ENCODER
 from agentrl_jax.configs.small import (
@@ -58,7 +59,7 @@ class ClaimTask(SmallTask):
 
     turns: int = 2400  # environment turns of a side
     evaluate_every: int = 300  # turns
-    games: int = 128  # of an evaluation
+    games: int = 64  # of an evaluation
     turns_per_game: int = 15  # of the fine-tuned policy, about
     gamma: float = 0.95  # of ArCHer, per turn
     value_bias: float = -9.0  # initial bias of ArCHer's heads
@@ -71,7 +72,9 @@ class ClaimTask(SmallTask):
 
 
 def _questions(words: str, player: str, **fields: Any) -> ClaimTask:
-    return ClaimTask("TwentyQuestions-v0", player, 128, 24, {"words": words}, **fields)
+    return ClaimTask(
+        "TwentyQuestions-v0", player, 128, 24, {"words": words}, sft_steps=240, **fields
+    )
 
 
 def _chain(answer_length: int) -> ClaimTask:
@@ -132,6 +135,11 @@ def get_config(variant: str = "A-ppo") -> Experiment:
     config.demonstrations.episodes = task.demonstrations
     config.evaluation.training_episodes = 128
     config.phases["sft"].source = Demonstrations(batch=16)
+    config.phases["sft"].algorithm = BehaviorCloningConfig(
+        optimizer=AdamWConfig(4e-3, warmup_steps=30, final_fraction=0.1),
+        bin_length=task.bin_length,
+        microbatch=4,
+    )
     config.engine = replace(config.engine, rows=64, batching_delay=0.005)
     return config
 

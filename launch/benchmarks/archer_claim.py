@@ -18,6 +18,8 @@ from agentrl_jax.launch.benchmarks.archer import table
 from agentrl_jax.launch.benchmarks.archer.cells import (
     ClaimCell,
     expert_path,
+    load_credit,
+    save_credit,
     save_expert,
     tuned_setting,
     tuning_cells,
@@ -36,6 +38,8 @@ class ArcherClaim:
 
     only: str = option("", "Pairs TASK-SIDE to run, separated by commas; empty: none.")
     seeds: int = option(len(SEEDS), "How many of the compared seeds to play, from 0 on.", 0)
+    rho: bool = option(False, "Measure rho of the tasks named by --only alone (A,C1).")
+    rerolls: int = option(64, "Games that go on from each state, for rho of Twenty Questions.", 2)
     runs: str = option("runs/archer_claim", "The folder of demonstrations and fine-tuned policies.")
     folder: str = option("benchmarks/results/archer_claim", "The folder of the cached cells.")
     page: str = option("docs/archer.md", "The page with the tables.")
@@ -50,6 +54,8 @@ class ArcherClaim:
         Raises:
             UserError: a pair is unknown, or a file holds the results of another config.
         """
+        if self.rho:
+            return self._measure_rho()
         pairs = self._pairs()
         self._write_tables()  # a damaged cache or page raises before any cell runs
         if not self.print_only:
@@ -61,6 +67,18 @@ class ArcherClaim:
                     self._run_side(task, side, trainers[task])
         print("\n\n".join(self._tables().values()))
         return {"bench": "archer_claim", **table.summary(Path(self.folder))}
+
+    def _measure_rho(self) -> dict[str, Any]:
+        """Measure rho under the policy of the first tuning seed, and write it beside the cells."""
+        names = [name.strip() for name in self.only.split(",") if name.strip()]
+        if unknown := [name for name in names if name not in TASKS]:
+            raise UserError(f"--only={self.only}: {unknown[0]!r} is no task of {', '.join(TASKS)}")
+        for task in names:
+            with self._open(task) as trainer:
+                save_credit(task, trainer, self.rerolls, Path(self.folder))
+        self._write_tables()
+        print(table.tasks_table(Path(self.folder)))
+        return {"bench": "archer_claim", **{x: load_credit(x, Path(self.folder)) for x in names}}
 
     def _open(self, task: str) -> TurnTrainer:
         import agentrl_jax.envs  # noqa: F401  registers the environments

@@ -6,17 +6,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from agentrl_jax.configs.archer_claim import TASKS
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.archer.measures import TurnsToLevel, turns_to_level
+from agentrl_jax.launch.benchmarks.archer.rho import PossibleTargets, chain_variance
 from agentrl_jax.launch.benchmarks.archer.settings import SIDES, TUNING_SEEDS, ClaimSide, Setting
 from agentrl_jax.launch.benchmarks.archer.trainer import TurnTrainer
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.storage.files import write_json
+from agentrl_jax.trajectories import Trajectory
 
 CONFIG = "configs/archer_claim.py"
+STATES = 96  # of which rho is measured
 PROMOTED = 3  # settings of the first round that play the second tuning seed
 
 
@@ -68,6 +73,52 @@ def expert_return(task: str, folder: Path) -> float | None:
     """The expert's mean return; None: not measured yet."""
     path = expert_path(task, folder)
     return json.loads(path.read_text())["return"] if path.exists() else None
+
+
+def save_credit(task: str, trainer: TurnTrainer, rerolls: int, folder: Path) -> None:
+    """Write rho of the fine-tuned policy, and what the start's games are like."""
+    options, seed = TASKS[task].options, TUNING_SEEDS[0]
+    games = trainer.play_start(seed, STATES)
+    episodes = [t for group in games for t in group.trajectories]
+    turns = [turn for t in episodes for turn in t.turns]
+    if "length" in options:  # a chain: exact, for a policy that is right as often as this one
+        right = float(
+            np.mean(
+                [_is_right(t, i, options["length"]) for t in episodes for i in range(len(t.turns))]
+            )
+        )
+        variance = chain_variance(options["length"], options["horizon"], right)
+        how = f"exact, for a policy that is right with probability {right:.3f}"
+    else:
+        posterior = PossibleTargets(options["words"])
+        variance = trainer.rerolled_variance(seed, STATES, rerolls, posterior)
+        how = f"{STATES} states of {rerolls} games each"
+    write_json(
+        folder / task / "rho.json",
+        {
+            **asdict(variance),
+            "rho": variance.rho,
+            "bound": variance.bound,
+            "how": how,
+            "return": float(np.mean([t.total_reward for t in episodes])),
+            "turns_per_game": len(turns) / len(episodes),
+            "tokens_per_utterance": float(
+                np.mean([len(call.action) for turn in turns for call in turn.calls])
+            ),
+        },
+    )
+
+
+def _is_right(trajectory: Trajectory, turn: int, length: int) -> bool:
+    """Whether a turn of a chain came closer to its end."""
+    before = trajectory.turns[turn - 1].info["distance"] if turn else length
+    return trajectory.turns[turn].info["distance"] < before
+
+
+def load_credit(task: str, folder: Path) -> dict[str, Any] | None:
+    """What `save_credit` wrote; None: missing."""
+    path = folder / task / "rho.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def cell_turns(cell: ClaimCell, folder: Path) -> TurnsToLevel | None:

@@ -20,6 +20,12 @@ from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
 from agentrl_jax.reporting.statistics import mean_interval
 
 BASE = "ppo"
+CREDIT_FORMATS = {
+    "turns_per_game": ".0f",
+    "tokens_per_utterance": ".1f",
+    "rho": ".3f",
+    "bound": ".0f",
+}
 HEADS = (
     "task", "side", "setting", "seeds", "turns to half way", "not within the budget",
     "PPO's turns over these", "mean return over the budget", "updates a 1,000 turns",
@@ -49,7 +55,25 @@ def tuning_table(folder: Path) -> str:
     return "\n".join(lines)
 
 
-TABLES = {"claim": claim_table, "claim_tuning": tuning_table}
+def tasks_table(folder: Path) -> str:
+    """A row for each task: its size, rho and its bound, the returns of cloning and expert."""
+    heads = (
+        "task", "turns a game", "tokens an utterance", "rho", "bound 1/rho²", "measured",
+        "cloning", "expert",
+    )  # fmt: skip
+    lines = table_header(*heads)
+    for task in TASKS:
+        credit, expert = load_credit(task, folder), expert_return(task, folder)
+        if credit is None:
+            lines.append(table_row(task, *[MISSING] * (len(heads) - 1)))
+            continue
+        columns = [f"{credit[name]:{form}}" for name, form in CREDIT_FORMATS.items()]
+        best = MISSING if expert is None else f"{expert:.2f}"
+        lines.append(table_row(task, *columns, credit["how"], f"{credit['return']:.2f}", best))
+    return "\n".join(lines)
+
+
+TABLES = {"claim_tasks": tasks_table, "claim": claim_table, "claim_tuning": tuning_table}
 
 
 def summary(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,11 @@ import jax
 import numpy as np
 
 from agentrl_jax.keys import seed_of
+from agentrl_jax.launch.benchmarks.archer.rho import (
+    CreditVariance,
+    Posterior,
+    rerolled_variance,
+)
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
@@ -103,10 +108,21 @@ class TurnTrainer:
             state, _ = self._cloning.step(state, batches.next(step), run.runtime)
         return state.params
 
-    def evaluate(self, params: Params | None, games: int) -> float:
-        """The mean return of the evaluation games; None: as the engine is."""
-        if params is not None:
-            self._run.runtime.publish(params, 0)
+    def play_start(self, seed: int, games: int) -> list[Group]:
+        """Games of the policy that a seed starts from."""
+        self._run.runtime.publish(self.start(seed), 0)
+        return self._play(IndependentEpisodes(1), games)
+
+    def rerolled_variance(
+        self, seed: int, states: int, rerolls: int, posterior: Posterior
+    ) -> CreditVariance:
+        """`rho.rerolled_variance` of the policy that a seed starts from."""
+        self._run.runtime.publish(self.start(seed), 0)
+        tasks = self._tasks(states)
+        return rerolled_variance(self._run.runtime, tasks, rerolls, posterior, seed)
+
+    def evaluate(self, games: int) -> float:
+        """The mean return of the evaluation games of the weights that the engine holds."""
         return _mean_return(self._play(IndependentEpisodes(1), games))
 
     def evaluate_scripted(self, player: str, games: int) -> float:
@@ -114,9 +130,12 @@ class TurnTrainer:
         return _mean_return(self._play(ScriptedEpisodes(player), games))
 
     def _play(self, strategy: Any, games: int) -> list[Group]:
+        seed = self._run.experiment.evaluation.seed
+        return self._run.runtime.collect(strategy, self._tasks(games), (seed, 0))
+
+    def _tasks(self, games: int) -> Any:
         environment, seed = self._run.experiment.environment, self._run.experiment.evaluation.seed
-        tasks = numbered(environment.fixed_tasks(games, seed, environment))
-        return self._run.runtime.collect(strategy, tasks, (seed, 0))
+        return numbered(environment.fixed_tasks(games, seed, environment))
 
     def train(
         self, side: str, experiment: Experiment, budget: int, evaluate_every: int, games: int
@@ -143,7 +162,7 @@ class TurnTrainer:
         while True:
             if turns >= next_evaluation or turns >= budget:
                 curve.turns.append(turns)
-                curve.returns.append(self.evaluate(None, games))
+                curve.returns.append(self.evaluate(games))
                 next_evaluation = (turns // evaluate_every + 1) * evaluate_every
             if turns >= budget:
                 break
