@@ -22,7 +22,8 @@ from agentrl_jax.trajectories import Trajectory
 
 CONFIG = "configs/archer_claim.py"
 STATES = 96  # of which rho is measured
-PROMOTED = 3  # settings of the first round that play the second tuning seed
+VARIED = 1  # settings of the grid near which a side's second field is varied
+PROMOTED = 2  # settings of the first round that play the second tuning seed
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def tuning_cells(task: str, side: ClaimSide, folder: Path) -> list[ClaimCell]:
     rounds = [[ClaimCell(task, side, setting, first) for setting in _grid(task, side)]]
     if _complete(rounds[-1], folder):
         best = _ranked(task, side, _grid(task, side), folder)
-        varied = [x for setting in best[:2] for x in side.variations(setting)]
+        varied = [x for setting in best[:VARIED] for x in side.variations(setting)]
         rounds.append([ClaimCell(task, side, setting, first) for setting in varied])
     if len(rounds) == 2 and _complete(rounds[-1], folder):
         finalists = _finalists(task, side, folder)
@@ -168,7 +169,7 @@ def _grid(task: str, side: ClaimSide) -> list[Setting]:
 
 def _finalists(task: str, side: ClaimSide, folder: Path) -> list[Setting]:
     best = _ranked(task, side, _grid(task, side), folder)
-    varied = [x for setting in best[:2] for x in side.variations(setting)]
+    varied = [x for setting in best[:VARIED] for x in side.variations(setting)]
     return _ranked(task, side, [*_grid(task, side), *varied], folder)[:PROMOTED]
 
 

@@ -1,8 +1,8 @@
 """rho of a task: the correlation of one return with the true advantage of an utterance.
 
-rho = sd(A) / sqrt(sd(A)^2 + E Var(G | s, a)), over the states and utterances of a policy. A gradient
-from true advantages in place of returns needs 1 / rho^2 times fewer turns for the same precision:
-the most that credit alone can gain, at equal updates.
+rho = sd(A) / sqrt(sd(A)^2 + E Var(G | s, a)), over the states and utterances of a policy. A
+gradient from true advantages in place of returns needs 1 / rho^2 times fewer turns for the same
+precision: the most that credit alone can gain, at equal updates.
 """
 
 import math

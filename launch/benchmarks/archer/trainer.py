@@ -28,7 +28,7 @@ from agentrl_jax.training.algorithm import Algorithm
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.demonstrations import DemonstrationIterator
 from agentrl_jax.training.run import Run
-from agentrl_jax.training.sources import Demonstrations, RolloutIterator, Rollouts
+from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.training.task_source import numbered
 from agentrl_jax.trajectories import Group
 
@@ -57,7 +57,7 @@ class TurnTrainer:
     def __init__(self, experiment: Experiment, run_dir: Path) -> None:
         """Open the run folder; `experiment` has the phase `sft`, and no seed of its own."""
         self._run = Run(experiment, run_dir, quiet=True)
-        self._run.begin_phase("sft")
+        self._context = self._run.begin_phase("sft")
         self._folder = run_dir / "starts"
         self._algorithms: dict[str, tuple[Algorithm, Any]] = {}  # with their first host state
         self._cloning: Algorithm | None = None
@@ -150,13 +150,12 @@ class TurnTrainer:
             games: of each evaluation.
         """
         run, seed, curve = self._run, experiment.seed, TurnCurve()
-        rollouts = experiment.phases["rl"].source
-        assert isinstance(rollouts, Rollouts)
         began, algorithm = time.process_time(), self._algorithm(side, experiment)
         state = algorithm.init(jax.random.key(seed), self.start(seed))
         run.runtime.publish(state.params, 0)
         algorithm.begin_phase(state, run.runtime)
-        iterator = RolloutIterator(rollouts, run.runtime, replace(run.experiment, seed=seed))
+        context = replace(self._context, experiment=replace(run.experiment, seed=seed))
+        iterator = experiment.phases["rl"].source.open(context)
         collected: dict[str, list[float]] = {}
         turns = next_evaluation = 0
         while True:
@@ -167,7 +166,7 @@ class TurnTrainer:
             if turns >= budget:
                 break
             groups = iterator.next(curve.iterations)
-            turns += sum(group.num_turns_played for group in groups)
+            turns += sum(group.num_turns_played for group in groups if _is_played(group))
             state, metrics = algorithm.step(state, groups, run.runtime)
             curve.iterations += 1
             run.runtime.publish(state.params, curve.iterations)
@@ -187,6 +186,12 @@ class TurnTrainer:
         algorithm, first_state = self._algorithms[side]
         algorithm.load_host_state(first_state)
         return algorithm
+
+
+def _is_played(group: Group) -> bool:
+    """Whether the policy played a group, which is no demonstration."""
+    calls = [call for t in group.trajectories for turn in t.turns for call in turn.calls]
+    return all(call.source != "demonstration" for call in calls)
 
 
 def _mean_return(groups: Sequence[Group]) -> float:
