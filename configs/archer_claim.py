@@ -8,7 +8,7 @@ train until `turns` environment turns are played; 0 sides of a seed share it by 
 - B: the same, spelled in characters: about 20 tokens an utterance;
 - C1: a chain of 60 places, one late reward, a wrong letter costs a place; answers of 1 letter;
 - C24: the same with answers of 24 letters;
-- D: 33 words in four categories, demonstrated by the expert half of the time.
+- D: 35 words in three categories, demonstrated by the expert half of the time.
 
 Sides: ppo (`turn_ppo`, gamma 1; flags set lambda), ppo_epochs (4 epochs), ppo_published (1,024
 games a step, as in the paper: a declared weak line), archer (as published), and start (the
@@ -71,10 +71,9 @@ class ClaimTask(SmallTask):
     utterance_length: int = 8
 
 
-def _questions(words: str, player: str, **fields: Any) -> ClaimTask:
-    return ClaimTask(
-        "TwentyQuestions-v0", player, 128, 24, {"words": words}, sft_steps=240, **fields
-    )
+def _questions(words: str, player: str, length: int = 128, **fields: Any) -> ClaimTask:
+    settings = {"sft_steps": 240, "budget": 24, "bin_length": length, **fields}
+    return ClaimTask("TwentyQuestions-v0", player, length, options={"words": words}, **settings)
 
 
 def _chain(answer_length: int) -> ClaimTask:
@@ -105,8 +104,18 @@ def _chain(answer_length: int) -> ClaimTask:
 
 TASKS = {
     "A": _questions("subset", "mixture"),
+    "B": _questions(
+        "subset",
+        "mixture",
+        960,
+        budget=44,
+        by_character=True,
+        state_length=960,
+        utterance_length=44,
+    ),
     "C1": _chain(1),
     "C24": _chain(24),
+    "D": _questions("animals+fruits+vehicles", "half", 160, turns=4800),
 }
 
 

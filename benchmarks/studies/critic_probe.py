@@ -1,17 +1,24 @@
 """Does an utterance critic value repeated questions less? Probes the critic of an ArCHer run.
 
-    python benchmarks/studies/critic_probe.py runs/archer-subset-archer
+    python benchmarks/studies/critic_probe.py runs/archer-subset-archer [--rerolls=64]
 
 The run is of a game of questions. In states of its own evaluation, repeating a question that was
-answered "No." only loses a turn. Prints one line of JSON: the fraction of pairs in which the critic
-ranks such a question below a random new one, and the mean advantages of both, of the policy's
-utterances and of those that won a game. A critic that does not distinguish them has a fraction of
-.5.
+answered "No." only loses a turn. `--samples` utterances are drawn from the policy in each state, so
+that both kinds of questions come from its own distribution. Prints one line of JSON: the number of
+states in which it drew both kinds, the fraction of pairs in which the critic ranks the repeated
+question below the new one (.5: it does not distinguish them), and the mean advantages of both, of
+all drawn utterances, and of those that won a game.
+
+With `--rerolls`, in the first `--states` states so many games go on from each (of Twenty Questions,
+with an object that the answers leave open), and the critic's advantage is correlated with the mean
+return by utterance, both less their means over the state's games: `correlation`. `rho` is that of
+one return with the true advantage (`launch.benchmarks.archer.rho`): a critic is worth following
+where its correlation is above it.
 """
 
+import argparse
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -19,12 +26,26 @@ import numpy as np
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.algorithms.archer.algorithm import Archer, ArcherConfig
-from agentrl_jax.algorithms.archer.replay_buffer import TokenizedText, Transition, transitions_of
+from agentrl_jax.algorithms.archer.replay_buffer import (
+    TokenizedText,
+    Transition,
+    decode_ids,
+    transitions_of,
+)
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.launch.benchmarks.archer.rho import (
+    PossibleTargets,
+    Rerolls,
+    grouped_variance,
+    mean_variance,
+    returns_by_utterance,
+)
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer
 from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.storage import config_json
 from agentrl_jax.training.run import Run
+from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.workers.pool import Task
 
 
 def restore_algorithm(run: Run) -> tuple[Archer, TrainState]:
@@ -46,52 +67,109 @@ def answered_questions(state: TokenizedText) -> dict[str, str]:
     return dict(zip(lines[::2], lines[1::2]))
 
 
-def sample_pairs(
-    turns: Sequence[Transition], rng: np.random.Generator
-) -> tuple[list[TokenizedText], list[TokenizedText], list[TokenizedText]]:
-    """States with, for each, a question that was answered "No." and a new one."""
-    known = sorted({turn.utterance.text for turn in turns if turn.utterance.text.endswith("?")})
-    probes: list[tuple[TokenizedText, TokenizedText, TokenizedText]] = []
-    for turn in turns:
+def draw_utterances(
+    run: Run, turns: Sequence[Transition], samples: int
+) -> list[list[TokenizedText]]:
+    """Utterances that the policy draws in each state."""
+    prompts = [turn.state.ids for turn in turns]
+    calls = run.runtime.run(
+        run.runtime.sample("policy", prompts, samples, (run.experiment.seed, 7))
+    )
+    return [[decode_ids(call.action, run.agent) for call in drawn] for drawn in calls]
+
+
+def pairs_of(
+    turns: Sequence[Transition], drawn: Sequence[Sequence[TokenizedText]]
+) -> list[tuple[TokenizedText, TokenizedText, TokenizedText]]:
+    """States with two questions of the policy's: one that was answered "No." before, and a new one,
+    each the first that was drawn.
+    """
+    pairs = []
+    for turn, utterances in zip(turns, drawn, strict=True):
         answers = answered_questions(turn.state)
-        old = [question for question, answer in answers.items() if answer == "No."]
-        new = [question for question in known if question not in answers]
+        texts = [(utterance, utterance.text.strip()) for utterance in utterances]
+        old = [x for x, text in texts if answers.get(text) == "No."]
+        new = [x for x, text in texts if text.endswith("?") and text not in answers]
         if old and new:
-            repeated, unasked = (
-                TokenizedText(turn.utterance.ids, questions[rng.integers(len(questions))])
-                for questions in (old, new)
-            )
-            probes.append((turn.state, repeated, unasked))
-    states, olds, news = zip(*probes)
-    return list(states), list(olds), list(news)
+            pairs.append((turn.state, old[0], new[0]))
+    return pairs
 
 
-def main(run_dir: Path) -> None:
+def correlation_with_returns(
+    run: Run,
+    trajectories: Sequence[Trajectory],
+    states: int,
+    rerolls: int,
+    advantage: Callable[[Sequence[TokenizedText], Sequence[TokenizedText]], np.ndarray],
+) -> dict[str, float]:
+    """The correlation of the critic's advantages with returns by utterance, over re-rolled games,
+    and rho.
+    """
+    rng = np.random.default_rng(0)
+    posterior = PossibleTargets(run.experiment.environment.options.get("words", "all"))
+    environment, predicted, returned, variances = run.experiment.environment, [], [], []
+    for i, trajectory in enumerate(trajectories[:states]):
+        turn = int(rng.integers(len(trajectory.turns)))
+        task = Task(environment.name, trajectory.seed, dict(environment.options))
+        strategy = Rerolls(trajectory, turn, rerolls, posterior)
+        (games,) = run.runtime.collect(strategy, [task], (run.experiment.seed, 8 + i))
+        here = [transitions_of(t, run.agent, 1.0)[turn] for t in games.trajectories]
+        estimate = advantage([x.state for x in here], [x.utterance for x in here])
+        returns = np.array([x.return_to_go for x in here])
+        predicted.append(estimate - estimate.mean())
+        returned.append(returns - returns.mean())
+        variance = grouped_variance(returns_by_utterance(games, turn))
+        variances += [] if variance is None else [variance]
+    one_return = float(np.corrcoef(np.concatenate(predicted), np.concatenate(returned))[0, 1])
+    rho = mean_variance(variances).rho
+    # one return is the true advantage with noise: its correlation with it is rho
+    return {"rho": rho, "correlation": one_return / rho if rho else float("nan")}
+
+
+def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
     with Run(config_json.load_config(run_dir), run_dir, quiet=True) as run:
+        run.begin_phase("rl")
         algorithm, state = restore_algorithm(run)
+        run.runtime.publish(state.params, 0)
         trajectories = run.evaluations.all_trajectories(run.experiment.phases["rl"].label)
         turns = [turn for t in trajectories for turn in transitions_of(t, run.agent, 1.0)]
-        states, old, new = sample_pairs(turns, np.random.default_rng(0))
-        won = [turn for turn in turns if turn.terminated and turn.reward == 0]
+        drawn = draw_utterances(run, turns, samples)
 
         def advantage(
             states: Sequence[TokenizedText], utterances: Sequence[TokenizedText]
         ) -> np.ndarray:
             return algorithm.critic_trainer.advantage(
-                state.extra.values, states, utterances, ProcessGroup()
+                state.extra.critic, states, utterances, ProcessGroup()
             )
 
-        of_old, of_new = advantage(states, old), advantage(states, new)
-        utterance = advantage([turn.state for turn in turns], [turn.utterance for turn in turns])
-        ended = advantage([turn.state for turn in won], [turn.utterance for turn in won])
-    means = {"asked": of_old, "new": of_new, "said": utterance, "ended_well": ended}
-    print(
-        json.dumps(
-            {"pairs": len(states), "asked_below_new": round(float(np.mean(of_old < of_new)), 3)}
-            | {name: round(float(np.mean(x)), 3) for name, x in means.items() if len(x)}
-        )
-    )
+        pairs = pairs_of(turns, drawn)
+        won = [turn for turn in turns if turn.terminated and turn.reward == 0]
+        each = [(turn.state, x) for turn, utterances in zip(turns, drawn) for x in utterances]
+        means = {
+            "asked": advantage([x for x, _, _ in pairs], [x for _, x, _ in pairs]),
+            "new": advantage([x for x, _, _ in pairs], [x for _, _, x in pairs]),
+            "drawn": advantage([x for x, _ in each], [x for _, x in each]),
+            "ended_well": advantage([x.state for x in won], [x.utterance for x in won]),
+        }
+        result: dict[str, float] = {
+            "pairs": len(pairs),
+            "asked_below_new": float(np.mean(means["asked"] < means["new"])),
+            **{name: float(np.mean(x)) for name, x in means.items() if len(x)},
+        }
+        if rerolls:
+            result |= correlation_with_returns(run, trajectories, states, rerolls, advantage)
+    print(json.dumps({name: round(x, 3) for name, x in result.items()}))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--samples", type=int, default=8, help="utterances drawn in each state")
+    parser.add_argument("--states", type=int, default=64, help="states with re-rolled games")
+    parser.add_argument("--rerolls", type=int, default=0, help="games of each; 0: none")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    arguments = parse_arguments()
+    main(arguments.run, arguments.samples, arguments.states, arguments.rerolls)

@@ -193,3 +193,15 @@ def test_most_mixture_episodes_fail_where_a_wrong_letter_ends_the_chain():
         sum(bool(play_scripted_episode(env, "mixture", seed).success) for seed in range(400)) / 400
     )
     assert share == pytest.approx(0.85**12, abs=0.07)
+
+
+def test_an_answer_may_be_its_letter_written_several_times():
+    t = play_actions(make_chain(answer_length=3), "aaa", "b", "bbbb", "bbb", "ddd")
+    assert observation_texts(t) == ["1:5\n"] * 3 + ["2:7\n", "end\n"] and t.success is True
+    assert info_values(t, "legal") == [True, False, False, True, True]
+
+
+def test_scripted_policies_write_answers_of_the_length():
+    t = play_scripted_episode(make_env(Chain, length=4, answer_length=24), "expert", 0)
+    assert t.success is True and len(t.turns) == 4
+    assert all(len(turn.action.text.strip()) == 24 for turn in t.turns)

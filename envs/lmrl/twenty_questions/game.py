@@ -49,13 +49,17 @@ def playable_rows(word_set: str) -> tuple[int, ...]:
     Raises:
         UserError: the set of words is unknown.
     """
-    if word_set not in ("all", "subset"):
-        raise UserError(f"words must be all or subset, not {word_set!r}")
-    return (
-        tuple(range(len(all_items())))
-        if word_set == "all"
-        else tuple(row for name in ARCHER_SUBSET if (row := row_by_name(name)) is not None)
-    )
+    if word_set == "all":
+        return tuple(range(len(all_items())))
+    if word_set == "subset":
+        return tuple(row for name in ARCHER_SUBSET if (row := row_by_name(name)) is not None)
+    known, names = {item.category for item in all_items()}, set(word_set.split("+"))
+    if names - known:
+        raise UserError(
+            f"words must be all, subset, or categories joined by + (of {', '.join(sorted(known))}),"
+            f" not {word_set!r}"
+        )
+    return tuple(row for row, item in enumerate(all_items()) if item.category in names)
 
 
 @lru_cache(maxsize=8192)
@@ -94,6 +98,7 @@ def _expert_action(env: "TwentyQuestions", rng: np.random.Generator) -> str:
 # Stands for LMRL-Gym's data policies, which are language models. Its mean return is about that of
 # LMRL-Gym's dataset, -17.3.
 DATA_POLICY = MixturePolicy(_expert_action, _random_action, 0.33)
+HALF_EXPERT_POLICY = MixturePolicy(_expert_action, _random_action, 0.5)
 
 
 class TwentyQuestions(GuessingGame):
@@ -103,11 +108,12 @@ class TwentyQuestions(GuessingGame):
     is answered "Yes." earns 0 and ends the episode; any other text counts as a question and earns
     -1. The twentieth terminates the episode.
 
-    Scripted policies: `random` (uniform questions), `expert` (greedy information gain) and
-    `mixture` (the expert with probability 0.33). Reset option: `target`, the object.
+    Scripted policies: `random` (uniform questions), `expert` (greedy information gain), `mixture`
+    and `half` (the expert with probability 0.33 and 0.5). Reset option: `target`, the object.
 
     Args:
-        words: "all" (the table) or "subset" (ArCHer's ten objects).
+        words: "all" (the table), "subset" (ArCHer's ten objects), or categories of the table, as
+            "animals+fruits".
         oracle: "scripted", or the endpoint of a language model as plain data, {"url": ..., "model":
             ..., "form": "lmrl" | "archer"}.
         last_word_only: ArCHer's test of a guess, which objects of two words never pass.
@@ -117,7 +123,12 @@ class TwentyQuestions(GuessingGame):
     """
 
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
-        {"random": _random_action, "mixture": DATA_POLICY, "expert": _expert_action}
+        {
+            "random": _random_action,
+            "mixture": DATA_POLICY,
+            "half": HALF_EXPERT_POLICY,
+            "expert": _expert_action,
+        }
     )
 
     def __init__(
