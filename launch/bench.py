@@ -1,6 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
 latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, sandbox, base_model or fine_tuning.
+archer_claim, systems, base_model or fine_tuning.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library

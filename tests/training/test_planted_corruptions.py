@@ -1,7 +1,6 @@
 """Corruptions of calls, turns, minibatches and the reference stop a run with their invariant."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support.planted_corruptions import CORRUPTIONS, Corruption, experiment

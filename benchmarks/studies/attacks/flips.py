@@ -68,7 +68,11 @@ def read_by_commands(run_dir: Path) -> str:
     records = [repr(record) for record in trajectory_log.read(run_dir / "trajectories")]
     row = last_row(run_dir)
     return digest(
-        config_json.to_json(experiment), tokenizer.get_vocab(), digest_of_arrays(params), records, row
+        config_json.to_json(experiment),
+        tokenizer.get_vocab(),
+        digest_of_arrays(params),
+        records,
+        row,
     )
 
 
