@@ -10,6 +10,8 @@ from agentrl_jax.configs.archer_claim import TASKS
 from agentrl_jax.launch.benchmarks.archer.cells import (
     ClaimCell,
     cell_turns,
+    expert_return,
+    load_credit,
     tuned_setting,
     tuning_cells,
 )
