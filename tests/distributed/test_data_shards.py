@@ -1,15 +1,23 @@
 """Which process feeds which rows."""
 
+import dataclasses
+import itertools
+import math
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from support.described import needs_libtpu, run_python
 from support.fixtures import device_mesh, random_groups
 
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.distributed.sharding import MESH_AXES
+from agentrl_jax.errors import UserError
+from agentrl_jax.learner import data_shards
 from agentrl_jax.learner.data_shards import (
     DataShard,
     agree_on_layout,
@@ -52,6 +60,139 @@ def test_processes_of_a_pod_that_hold_the_same_rows_are_a_replica_group():
         "the mesh {'data': 4, 'fsdp': 1, 'expert': 1, 'tensor': 2} splits its rows unevenly "
         "over the processes ({0: [0, 1, 2], 1: [1, 2, 3]}): choose sizes that fit",
     ]
+
+
+class DeviceOfProcess:
+    """A device of one of several processes, as process `local` sees it."""
+
+    platform = device_kind = "cpu"
+
+    def __init__(self, id: int, process_index: int, local: int) -> None:
+        self.id, self.process_index = id, process_index
+        self.client = SimpleNamespace(process_index=lambda: local)
+
+
+def process_mesh(
+    processes: list[int], data: int, fsdp: int = 1, tensor: int = 1, local: int = 0
+) -> Mesh:
+    """A mesh of devices that belong to these processes, in order."""
+    devices = [DeviceOfProcess(i, process, local) for i, process in enumerate(processes)]
+    grid = np.array(devices).reshape(data, fsdp, 1, tensor)
+    return Mesh(grid, MESH_AXES, axis_types=(AxisType.Auto,) * 4)
+
+
+@pytest.mark.parametrize(
+    ("processes", "sizes", "groups", "rows"),
+    [
+        ([0, 1, 2, 3], {"data": 4}, ((0,), (1,), (2,), (3,)), 2),
+        ([0, 1, 2, 3], {"data": 2, "tensor": 2}, ((0, 1), (2, 3)), 3),
+        ([0, 0, 1, 1], {"data": 1, "fsdp": 4}, ((0,), (1,)), 4),
+        ([0, 0, 1, 1], {"data": 1, "tensor": 4}, ((0, 1),), 5),
+        ([0, 2, 1, 3], {"data": 2, "tensor": 2}, ((0, 2), (1, 3)), 3),
+    ],
+)
+def test_processes_that_hold_the_same_rows_are_a_replica_group(
+    processes: list[int], sizes: dict[str, int], groups: tuple, rows: int
+):
+    shard = make_data_shard(process_mesh(processes, **sizes))
+    assert (shard.replica_groups, shard.process_index) == (groups, 0)
+    assert shard.replica_processes == groups[0] and shard.num_local_rows(5) == rows
+
+
+@pytest.mark.parametrize(
+    ("processes", "sizes", "message"),
+    [
+        ([1, 1, 2, 2], {"data": 4}, "process 0 has no device in the learner's mesh"),
+        ([0, 0, 0, 1], {"data": 4}, r"unevenly .*\({0: \[0, 1, 2\], 1: \[3\]}\): choose sizes"),
+        ([0, 0, 1, 2], {"data": 2, "tensor": 2}, "unevenly"),  # two processes hold the second half
+        ([0, 0, 0, 1, 1, 1], {"data": 3, "tensor": 2}, r"{0: \[0, 1\], 1: \[1, 2\]}"),
+    ],
+)
+def test_a_mesh_that_gives_processes_unequal_rows_is_refused(
+    processes: list[int], sizes: dict[str, int], message: str
+):
+    with pytest.raises(UserError, match=message):
+        make_data_shard(process_mesh(processes, **sizes))
+
+
+def global_rows(
+    monkeypatch: pytest.MonkeyPatch, rows: np.ndarray, filled: np.ndarray, **sizes: int
+) -> np.ndarray:
+    """What processes of one device each make together of their rows [P, B, ...], of which each has
+    filled some [P, B].
+    """
+    arrays: dict[int, np.ndarray] = {}  # by the order in which every process makes them
+    compiled = data_shards._select_filled(device_mesh(**sizes))
+    monkeypatch.setattr(data_shards, "_select_filled", lambda mesh: compiled)
+    result = None
+    for process in range(len(rows)):
+        order = itertools.count()
+
+        def make_global(
+            sharding: Any, x: np.ndarray, global_shape: Any, process: int = process, order=order
+        ) -> jax.Array:
+            array = arrays.setdefault(next(order), np.zeros(global_shape, x.dtype))
+            for device, index in sharding.devices_indices_map(global_shape).items():
+                if device.process_index == process:
+                    array[index] = x
+            return jnp.asarray(array)
+
+        monkeypatch.setattr(jax, "make_array_from_process_local_data", make_global)
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        mesh = process_mesh(list(range(len(rows))), **sizes, local=process)
+        empty = pack([], 2, filled.shape[1]).to_batch(np.zeros((filled.shape[1], 2), np.float32))
+        segment_ids = np.stack([filled[process], 0 * filled[process]], axis=1).astype(np.int32)
+        batch = dataclasses.replace(empty, segment_ids=segment_ids)
+        result = make_data_shard(mesh).put_global({"x": rows[process]}, batch)
+    assert result is not None
+    return np.asarray(result["x"])
+
+
+def test_each_process_feeds_its_own_rows(monkeypatch: pytest.MonkeyPatch):
+    rows = np.arange(24.0, dtype=np.float32).reshape(4, 2, 3)
+    merged = global_rows(monkeypatch, rows, np.ones((4, 2), int), data=4)
+    np.testing.assert_array_equal(merged, rows.reshape(8, 3))
+
+
+def test_each_row_of_a_replica_group_is_that_of_the_process_that_filled_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    rows = np.arange(1.0, 49.0, dtype=np.float32).reshape(4, 3, 2, 2)
+    filled = np.array([[0, 1, 0], [1, 0, 1], [1, 1, 0], [0, 0, 0]])  # nobody fills the last row
+    merged = global_rows(monkeypatch, rows, filled, data=2, tensor=2)
+    expected = [rows[1, 0], rows[0, 1], rows[1, 2], rows[2, 0], rows[2, 1], rows[2, 2]]
+    np.testing.assert_array_equal(merged, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec"),
+    [((3, 16), (None, "local")), ((16, 8), ("local",)), ((3, 5), ()), ((), ())],
+)
+def test_a_global_array_is_split_over_the_devices_of_its_process(
+    shape: tuple[int, ...], spec: tuple, monkeypatch: pytest.MonkeyPatch
+):
+    x = jax.device_put(
+        np.arange(math.prod(shape), dtype=np.float32).reshape(shape),
+        NamedSharding(device_mesh(data=8), PartitionSpec()),
+    )
+    copy, put = jnp.copy(x), jax.device_put
+    # As if other processes had devices too.
+    monkeypatch.setattr(type(x), "is_fully_addressable", property(lambda array: array is not x))
+    monkeypatch.setattr(jax, "device_put", lambda _, sharding: put(copy, sharding))
+    local = to_local_devices(x)
+    np.testing.assert_array_equal(local, x)
+    assert local.sharding.spec == PartitionSpec(*spec)
+    assert list(local.sharding.mesh.devices) == jax.devices()
+
+
+def test_the_devices_of_a_process_are_a_row_of_the_mesh_that_gathers():
+    devices = process_mesh([2, 1, 0, 2, 1, 0], data=6).devices.flat
+    mesh = data_shards._process_mesh(tuple(reversed(list(devices))))
+    assert mesh.shape == {"process": 3, "local": 2}
+    assert [[d.id for d in row] for row in mesh.devices] == [[2, 5], [1, 4], [0, 3]]
+    assert data_shards._process_row(mesh) == 0
+    with pytest.raises(UserError, match="equally many devices"):
+        data_shards._process_mesh(tuple(process_mesh([0, 0, 1], data=3).devices.flat))
 
 
 class ScriptedProcessGroup(ProcessGroup):
@@ -117,3 +258,12 @@ def test_a_copy_of_weights_never_shares_their_memory():
     copy = put_sharded(weights, sharding)
     weights.delete()
     assert copy.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_weights_of_one_process_are_put_on_a_mesh_with_their_sharding():
+    mesh = device_mesh(data=2, fsdp=2)
+    sharding = NamedSharding(mesh, PartitionSpec("fsdp"))
+    copy = put_sharded(np.arange(6.0, dtype=np.float32), sharding)
+    assert copy.sharding == sharding and copy.tolist() == [0, 1, 2, 3, 4, 5]
+    key = put_sharded(jax.random.key(3), NamedSharding(mesh, PartitionSpec()))
+    assert jax.random.key_data(key).tolist() == jax.random.key_data(jax.random.key(3)).tolist()

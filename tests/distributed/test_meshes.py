@@ -80,6 +80,8 @@ def test_within_one_slice_dcn_sizes_split_hosts():
             "uses 2 of 4 devices of a slice: set one axis to -1",
         ),
         (MeshConfig(dcn_data=-1, dcn_fsdp=-1), "does not fit 2 slices"),
+        (MeshConfig(data=0, fsdp=4, dcn_data=2), "data=0, .* does not fit 4 devices of a slice"),
+        (MeshConfig(data=-2, fsdp=4, dcn_data=2), "data=-2, .* does not fit 4 devices of a slice"),
     ],
 )
 def test_sizes_that_do_not_fit_the_devices_are_named(config: MeshConfig, message: str):
@@ -101,9 +103,27 @@ def test_learner_and_engine_can_use_disjoint_devices_of_each_process():
         EngineConfig(mesh=MeshConfig(dcn_data=2)).devices()
 
 
-NEED = MemoryNeed(
-    weights=16 * GB, trainable=16 * GB, optimizer_copies=2, frozen_copies=0, engine_weights=0
-)  # 4 x 16 = 64 GB
+def test_devices_are_counted_for_each_process():
+    assert first_devices_per_process(0, devices(1, 2, 4)) == []
+    with pytest.raises(UserError, match="devices_per_process=-1"):
+        first_devices_per_process(-1, devices(1, 2, 4))
+    uneven = devices(1, 2, 3)[:5]  # three of the first process, two of the second
+    assert [device.id for device in first_devices_per_process(2, uneven)] == [0, 1, 3, 4]
+    with pytest.raises(UserError, match="devices_per_process=3, but a process has 2 devices"):
+        first_devices_per_process(3, uneven)
+
+
+def test_devices_that_are_passed_are_all_used():
+    mesh = make_mesh(MeshConfig(devices_per_process=2), jax.devices()[:4])
+    assert list(mesh.devices.flat) == jax.devices()[:4]
+
+
+def test_slices_of_unequal_size_are_refused():
+    with pytest.raises(UserError, match="5 devices cannot be split evenly over 2 slices"):
+        hybrid_device_array(MeshConfig(dcn_data=2), devices(2, 1, 3)[:5])
+
+
+NEED = MemoryNeed(weights=16 * 10**9, trainable=16 * 10**9, optimizer_copies=2)  # 4 x 16 = 64 GB
 
 
 @pytest.mark.parametrize(
@@ -129,8 +149,20 @@ def test_a_model_that_does_not_fit_is_an_error_with_the_number_of_devices_it_nee
     ):
         choose_mesh(NEED, 8, 1, 7 / USABLE_MEMORY_FRACTION * GB)
     with pytest.raises(UserError, match="the engine's weights alone are too many"):
-        with_engine = dataclasses.replace(NEED, engine_weights=16 * GB)
+        with_engine = dataclasses.replace(NEED, engine_weights=16 * 10**9)
         choose_mesh(with_engine, 8, 1, 7 / USABLE_MEMORY_FRACTION * GB)
+    with_engine = dataclasses.replace(NEED, engine_weights=2 * 10**9)
+    with pytest.raises(UserError, match=r"needs 10.0 GB .* may fill 7.0 GB: 13 devices would do"):
+        choose_mesh(with_engine, 8, 1, 7 / USABLE_MEMORY_FRACTION * GB)  # 64 / (7 - 2) = 12.8
+    filled = MemoryNeed(weights=8, trainable=0, optimizer_copies=0, engine_weights=7)
+    with pytest.raises(UserError, match="the engine's weights alone are too many"):
+        choose_mesh(filled, 8, 1, 10.0)  # of 10 bytes 7 may be filled, and the engine takes 7
+
+
+def test_seven_tenths_of_the_memory_are_for_weights():
+    need = MemoryNeed(weights=7, trainable=0, optimizer_copies=0)
+    assert choose_mesh(need, 2, 1, 10.0) == MeshConfig(data=2, fsdp=1)
+    assert choose_mesh(need, 2, 1, 9.9) == MeshConfig(data=1, fsdp=2)
 
 
 def test_a_reference_and_frozen_weights_count_as_copies():
@@ -140,7 +172,10 @@ def test_a_reference_and_frozen_weights_count_as_copies():
         ).bytes_per_device(2)
         == (200 + 30) / 2 + 50
     )
+    plain = MemoryNeed(weights=100, trainable=10, optimizer_copies=2)
+    assert plain.bytes_per_device(2) == (100 + 30) / 2
     policy = MeanEmbeddingPolicy()
+    assert memory_need(policy, 0).engine_weights == 0  # the engine has its own devices
     assert memory_need(policy, 2) == MemoryNeed(
         4 * (24 * 8 + 8 * 8), 4 * (24 * 8 + 8 * 8), 2, 1, 2 * (24 * 8 + 8 * 8)
     )

@@ -1,6 +1,7 @@
 """Arrays over a mesh: what the table splits, and that every layout agrees with one device."""
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
 from agentrl_jax.compiler.hlo_collectives import parse_collectives
 from agentrl_jax.distributed.sharding import (
     MeshConfig,
+    batch_sharding,
     constrain,
     is_logical_axes,
     make_mesh,
@@ -24,7 +26,11 @@ from agentrl_jax.distributed.sharding import (
     partition_spec,
     per_shard,
     platform,
+    replicated_sharding,
+    weight_shardings,
+    with_auto_axes,
 )
+from agentrl_jax.errors import UserError
 from agentrl_jax.learner import chunked_logp
 from agentrl_jax.learner.learner import Learner, fetch_metrics
 from agentrl_jax.learner.packing import pack
@@ -86,6 +92,19 @@ def test_a_constraint_splits_under_a_mesh_and_does_nothing_without_one():
         y = jax.jit(lambda x: constrain(x, "rows", "hidden"))(x)
     assert {shard.data.shape for shard in y.addressable_shards} == {(2, 4)}
     np.testing.assert_array_equal(x, y)
+    with jax.set_mesh(device_mesh(data=2)):
+        halves = jax.jit(lambda x: constrain(x, "rows", None))(x)
+    assert {shard.data.shape for shard in halves.addressable_shards} == {(4, 8)}
+    with jax.set_mesh(device_mesh()):
+        assert constrain(x, "rows", None) is x
+
+
+def test_a_mesh_with_explicit_axes_is_left_to_its_user():
+    x, shapes = jnp.arange(8.0), []
+    with jax.set_mesh(jax.make_mesh((2,), ("data",), axis_types=(AxisType.Explicit,))):
+        assert constrain(x, "rows") is x
+        per_shard(lambda x: shapes.append(x.shape), (("rows",),), ("rows",))(x)
+    assert shapes == [(8,)]
 
 
 def test_each_device_runs_a_function_on_its_own_part():
@@ -109,6 +128,93 @@ def test_each_device_runs_a_function_on_its_own_part():
     jax.tree.map(np.testing.assert_array_equal, alone, together)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda x: x[:6], alone), some)
     assert shapes == [(8, 3, 4), (2, 3, 4), (6, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "heads", "query", "key"),
+    [
+        (4, 2, (4, 5, 2, 2, 3), (4, 5, 2, 3)),  # over the key heads where they are enough
+        (1, 2, (4, 5, 1, 1, 3), (4, 5, 1, 3)),  # and otherwise over the queries of each
+        (1, 1, (4, 5, 1, 1, 3), (4, 5, 1, 3)),
+    ],
+)
+def test_heads_are_split_over_the_first_axis_that_can_be(
+    kv_heads: int, heads: int, query: tuple, key: tuple
+):
+    shapes = []
+
+    def attend(q: Array, k: Array) -> Array:
+        shapes.append((q.shape, k.shape))
+        return q * k[:, :, :, None]
+
+    names = ("rows", None, "kv_heads", "heads", None)
+    keys = ("rows", None, "kv_heads", None)
+    q, k = jnp.ones((8, 5, kv_heads, heads, 3)), jnp.ones((8, 5, kv_heads, 3))
+    with jax.set_mesh(device_mesh(data=2, tensor=2)):
+        jax.eval_shape(per_shard(attend, (names, keys), names), q, k)
+    assert shapes == [(query, key)]
+
+
+def test_only_the_mesh_axes_that_are_named_split():
+    shapes = []
+
+    def recorded(x: Array, w: Array) -> Array:
+        shapes.append((x.shape, w.shape))
+        return x
+
+    with jax.set_mesh(make_mesh(EIGHT)):
+        x, w = jnp.ones((8, 4)), jnp.ones((4, 6))
+        for axes in (("data", "fsdp"), ("tensor",), ("data",), ("expert",)):
+            args = (("rows", None), ("embed", "hidden")), ("rows", None)
+            jax.eval_shape(per_shard(recorded, *args, mesh_axes=axes), x, w)
+    # Rows are split over data and fsdp together, or not at all.
+    assert shapes == [((2, 4), (2, 6)), ((8, 4), (4, 3)), ((8, 4), (4, 6)), ((8, 4), (4, 6))]
+
+
+def test_a_function_may_gather_what_its_device_lacks():
+    def gathered(x: Array) -> Array:
+        return jax.lax.all_gather(x, ("data", "fsdp"), tiled=True)
+
+    with jax.set_mesh(device_mesh(data=2, fsdp=2)):
+        result = per_shard(gathered, (("rows",),), (None,))(jnp.arange(8.0))
+    assert result.tolist() == list(range(8)) and result.sharding.is_fully_replicated
+
+
+def test_logical_axes_are_tuples_of_names():
+    assert is_logical_axes(()) and is_logical_axes(("rows", None)) and is_logical_axes((None,))
+    assert not any(map(is_logical_axes, (["rows"], ("rows", 1), (("rows",), None), "rows", None)))
+
+
+def test_the_axes_of_a_mesh_are_made_auto_and_unknown_ones_are_refused():
+    explicit = jax.make_mesh((2, 4), ("data", "tensor"), axis_types=(AxisType.Explicit,) * 2)
+    mesh = with_auto_axes(explicit)
+    assert mesh.axis_types == (AxisType.Auto,) * 2 and mesh.shape == {"data": 2, "tensor": 4}
+    wrong = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    with pytest.raises(UserError, match="data, fsdp, expert, tensor or some of them, not 'model'"):
+        with_auto_axes(wrong)
+    shardings = weight_shardings(
+        explicit, {"w": ("embed", "hidden"), "b": ()}, {"w": jnp.ones((4, 8)), "b": jnp.ones(())}
+    )
+    assert {name: sharding.spec for name, sharding in shardings.items()} == {
+        "w": PartitionSpec(None, "tensor"),
+        "b": PartitionSpec(),
+    }
+    assert batch_sharding(mesh).spec == PartitionSpec(("data",))
+    assert batch_sharding(make_mesh(EIGHT)).spec == PartitionSpec(("data", "fsdp"))
+    assert replicated_sharding(mesh).spec == PartitionSpec()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [("tpu", "TPU v5e", "tpu"), ("gpu", "NVIDIA H100", "cuda"), ("gpu", "MI300X", "rocm")],
+)
+def test_the_platform_of_a_device_is_its_vendors(
+    kind: str, name: str, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    device = SimpleNamespace(platform=kind, device_kind=name)
+    other = SimpleNamespace(platform="other", device_kind="other")
+    monkeypatch.setattr(jax, "devices", lambda: [device, other])
+    assert platform() == expected
 
 
 def batch() -> BehaviorCloningBatch:

@@ -67,6 +67,29 @@ def trained(config: OptimizerConfig, **mesh: int) -> TrainState:
     return state
 
 
+def test_a_moment_of_parameters_that_are_a_single_array_is_split_as_they_are():
+    mesh = device_mesh(data=2)
+    split = NamedSharding(mesh, PartitionSpec("data"))
+    params = jnp.zeros((4, 3))
+    state = {"mu": params, "row": jnp.zeros(4), "count": jnp.zeros(())}
+    shardings = optimizer_shardings(state, params, split, replicated_sharding(mesh))
+    assert shardings == {
+        "mu": split,
+        "row": replicated_sharding(mesh),
+        "count": replicated_sharding(mesh),
+    }
+
+
+def test_of_parameters_with_equal_names_the_longest_path_decides():
+    mesh = device_mesh(data=2)
+    split, whole = NamedSharding(mesh, PartitionSpec("data")), replicated_sharding(mesh)
+    params = {"kernel": jnp.zeros((4, 3)), "head": {"kernel": jnp.zeros((4, 3))}}
+    shardings = optimizer_shardings(
+        {"mu": params}, params, {"kernel": whole, "head": {"kernel": split}}, whole
+    )
+    assert shardings == {"mu": {"kernel": whole, "head": {"kernel": split}}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_mesh_gives_the_result_of_one_device_with_any_optimizer(name: str):

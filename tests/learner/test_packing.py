@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import Array
-from support.fixtures import VOCAB_SIZE, random_trajectory, tiny_policy
+from support.fixtures import VOCAB_SIZE, device_mesh, random_trajectory, tiny_policy
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import chunked_logp
 from agentrl_jax.learner.chunked_logp import token_logp
-from agentrl_jax.learner.packing import Batch, PackedLayout, pack, pack_branches
+from agentrl_jax.learner.packing import Batch, PackedLayout, pack, pack_branches, split_bins
 from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
 from agentrl_jax.models.decoder import Decoder
 from agentrl_jax.policy import KVCache, PolicyInputs, PolicyOutput
@@ -115,9 +115,49 @@ def test_a_sequence_longer_than_a_bin_is_refused():
     assert pack([random_sequence(8, 0)], 8, 1).num_bins == 1
 
 
+def test_a_sequence_as_long_as_what_is_left_of_a_bin_fills_it():
+    lengths = (6, 5, 3, 2)
+    layout = pack([random_sequence(n, seed) for seed, n in enumerate(lengths)], 8, 1)
+    assert layout.num_bins == 2  # 6 + 2 and 5 + 3
+    assert spans(layout) == [(0, 0, 6), (1, 0, 5), (1, 5, 8), (0, 6, 8)]
+
+
+def test_the_longest_sequence_decides_whether_a_bin_holds_it():
+    rows = [random_sequence(n, seed) for seed, n in enumerate((3, 8, 4))]
+    assert pack(rows, 8, 1).num_bins == 2
+    with pytest.raises(UserError, match="has 8 tokens but bins hold 7"):
+        pack(rows, 7, 1)
+
+
+def test_a_single_greedy_token_cannot_be_trained_on():
+    row = random_sequence(6, 0)
+    row.temperature[4] = 0.0
+    with pytest.raises(UserError, match="greedy samples"):
+        pack([random_sequence(5, 1), row], 16, 1).to_batch(np.zeros((1, 16), np.float32))
+
+
+def test_without_branches_a_batch_has_no_prefix():
+    batch = pack([random_sequence(5, 1)], 8, 1).to_batch(np.zeros((1, 8), np.float32))
+    arrays = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)[:9]}
+    for x in (batch, Batch(**arrays)):
+        assert (x.prefix_length, x.branch_length) == (0, 0)
+        assert (x.inputs.prefix_length, x.inputs.branch_length) == (0, 0)
+
+
+def test_pieces_of_a_batch_hold_its_bins_in_order():
+    packed = {"x": np.arange(10).reshape(5, 2), "y": np.arange(5)}
+    pieces = split_bins(packed, 2)
+    assert [piece["y"].tolist() for piece in pieces] == [[0, 1], [2, 3], [4]]
+    assert [piece["x"][:, 0].tolist() for piece in pieces] == [[0, 2], [4, 6], [8]]
+
+
 def test_no_sequences_make_empty_bins():
     batch = pack([], 8, 3).to_batch(np.zeros((3, 8), np.float32))
     assert batch.tokens.shape == (3, 8) and not np.asarray(batch.segment_ids).any()
+
+
+def scores_of(hidden: Array, batch: Batch) -> tuple[Array, Array]:
+    return chunked_logp._logp_from_hidden(POLICY, PARAMS, batch, hidden)
 
 
 score_packed = jax.jit(lambda params, batch: token_logp(POLICY, params, batch))
@@ -331,3 +371,25 @@ def test_no_more_logits_exist_than_allowed(monkeypatch: pytest.MonkeyPatch):
     batch = pack(ROWS, 30, 1).to_batch(np.zeros((2, 30), np.float32))
     shapes = jax.make_jaxpr(lambda params: token_logp(POLICY, params, batch))(PARAMS)
     assert f"7,{VOCAB_SIZE}]" in str(shapes) and f"58,{VOCAB_SIZE}]" not in str(shapes)
+    # Two chunks are a loop of half the tokens, and a single one is no loop.
+    for tokens, rows, loops in ((57, 29, True), (58, 58, False)):
+        monkeypatch.setattr(chunked_logp, "MAX_CHUNK_LOGITS", tokens * VOCAB_SIZE)
+        program = str(
+            jax.make_jaxpr(lambda hidden: scores_of(hidden, batch))(jnp.zeros((2, 30, 16)))
+        )
+        assert f"{rows},{VOCAB_SIZE}]" in program and ("scan" in program) == loops
+
+
+def test_the_largest_chunk_of_logits_takes_128_mebibytes():
+    assert 4 * chunked_logp.MAX_CHUNK_LOGITS == 128 * 2**20
+
+
+def test_every_device_computes_the_log_probs_of_its_own_rows():
+    layout = pack(ROWS, 14, 4)
+    batch = layout.to_batch(np.zeros((layout.num_bins, 14), np.float32))
+    hidden = jax.random.normal(jax.random.key(2), (layout.num_bins, 14, 16))
+    alone = scores_of(hidden, batch)
+    with jax.set_mesh(device_mesh(data=2, tensor=2)):
+        together = jax.jit(scores_of)(hidden, batch)
+    for a, b in zip(alone, together, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
