@@ -20,7 +20,8 @@ def answered_calls(call: Call, ids: TokenIds, sampling: Sampling, key: RandomKey
     wrong = {
         "prompt": not np.array_equal(call.prompt, ids),
         "sampling parameters": call.sampling != sampling,
-        "key": call.key != key,
+        # An engine that chooses among candidates adds a candidate's index.
+        "key": call.key[: len(key)] != key,
         "number of log-probs or versions": not (
             len(call.action) == len(call.sampler_logp) == len(call.version)
         ),
@@ -38,12 +39,14 @@ def answered_calls(call: Call, ids: TokenIds, sampling: Sampling, key: RandomKey
 
 
 def placed_calls(groups: Sequence[Group]) -> InvariantCheck:
-    """Each trajectory is of its group's task, and each call that a session sampled in it is in the
-    turn, and of the agent and the sample, that its key (run, step, task, sample, agent, turn)
-    names; a branch has turns of another sample.
+    """Each trajectory that a session played is of its group's task, and each call that was sampled
+    in it is in the turn, and of the agent and the sample, that its key (run, step, task, sample,
+    agent, turn) names; a branch has turns of another sample.
     """
     trajectories = [(group, t) for group in groups for t in group.trajectories]
-    other_task = sum(t.task != group.task for group, t in trajectories)
+    other_task = sum(
+        t.task != group.task and any(turn.checksum for turn in t.turns) for group, t in trajectories
+    )
     misplaced = sum(
         not _is_in_place(call, t, i)
         for _, t in trajectories

@@ -9,7 +9,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, ToolSchema, action_from_json, action_to_json
-from agentrl_jax.storage.digests import digested_write
+from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.trajectories import Trajectory, Turn
 
 DEMONSTRATION = "demonstration"  # the agent name of trajectories read from a file
@@ -105,10 +105,10 @@ def decode(record: bytes) -> Trajectory:
 
 
 def write(path: Path, records: Iterable[bytes]) -> int:
-    """Write an ArrayRecord file atomically, keep its digest, and return the number of records."""
+    """Write an ArrayRecord file atomically, and return the number of records."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
-    with digested_write(path) as unfinished:
+    with atomic_write(path) as unfinished:
         writer = ArrayRecordWriter(str(unfinished), "group_size:1")
         for record in records:
             writer.write(record)

@@ -20,7 +20,7 @@ from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
-from agentrl_jax.storage.digests import add_digests, file_damage
+from agentrl_jax.storage.digests import add_digests, file_damage, keep_digest
 from agentrl_jax.storage.files import atomic_folder, remove_unfinished
 from agentrl_jax.storage.folder_lock import FolderLock, exclusive_lock
 from agentrl_jax.storage.run_folder import code_changes, empty_run_dir
@@ -191,6 +191,7 @@ class Run:
             )
             trajectories = flatten([group.trajectories for group in groups])
             demonstration_file.write(path, map(demonstration_file.encode, trajectories))
+            keep_digest(path)
             returns = demonstrations.total_rewards(trajectories)
             self.reporter.log(
                 f"demonstrations: mean return {returns.mean():.2f}, std {returns.std():.2f}"

@@ -29,6 +29,7 @@ def call(turn: int = 0, **fields: Any) -> Call:
         ({}, ""),
         ({"prompt": np.array([1, 2, 9], np.int32)}, "another prompt than"),
         ({"key": (0, 3, 7, 2, 0, 0)}, "another key than"),
+        ({"key": (*KEY, 4)}, ""),  # of the candidate that was chosen
         ({"version": np.zeros(3, np.int32)}, "another number of log-probs or versions than"),
         ({"sampling": dataclasses.replace(call().sampling, top_k=2)}, "sampling parameters than"),
     ],
