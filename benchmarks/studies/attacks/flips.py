@@ -1,4 +1,4 @@
-"""One changed bit or a cut at random places of every file of a run folder: named, or without effect.
+"""One changed bit or a cut at random places of every file of a run folder: named, or no effect.
 
 What is compared is all that training, the commands and the viewer load of a folder.
 """
