@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -162,37 +161,6 @@ def test_each_row_of_a_replica_group_is_that_of_the_process_that_filled_it(
     merged = global_rows(monkeypatch, rows, filled, data=2, tensor=2)
     expected = [rows[1, 0], rows[0, 1], rows[1, 2], rows[2, 0], rows[2, 1], rows[2, 2]]
     np.testing.assert_array_equal(merged, expected)
-
-
-@pytest.mark.parametrize(
-    ("shape", "spec"),
-    [((3, 16), (None, "local")), ((16, 8), ("local",)), ((3, 5), ()), ((), ())],
-)
-def test_a_global_array_is_split_over_the_devices_of_its_process(
-    shape: tuple[int, ...], spec: tuple, monkeypatch: pytest.MonkeyPatch
-):
-    x = jax.device_put(
-        np.arange(math.prod(shape), dtype=np.float32).reshape(shape),
-        NamedSharding(device_mesh(data=8), PartitionSpec()),
-    )
-    copy, put = jnp.copy(x), jax.device_put
-    # As if other processes had devices too.
-    monkeypatch.setattr(type(x), "is_fully_addressable", property(lambda array: array is not x))
-    monkeypatch.setattr(jax, "device_put", lambda _, sharding: put(copy, sharding))
-    local = to_local_devices(x)
-    np.testing.assert_array_equal(local, x)
-    assert local.sharding.spec == PartitionSpec(*spec)
-    assert list(local.sharding.mesh.devices) == jax.devices()
-
-
-def test_the_devices_of_a_process_are_a_row_of_the_mesh_that_gathers():
-    devices = process_mesh([2, 1, 0, 2, 1, 0], data=6).devices.flat
-    mesh = data_shards._process_mesh(tuple(reversed(list(devices))))
-    assert mesh.shape == {"process": 3, "local": 2}
-    assert [[d.id for d in row] for row in mesh.devices] == [[2, 5], [1, 4], [0, 3]]
-    assert data_shards._process_row(mesh) == 0
-    with pytest.raises(UserError, match="equally many devices"):
-        data_shards._process_mesh(tuple(process_mesh([0, 0, 1], data=3).devices.flat))
 
 
 class ScriptedProcessGroup(ProcessGroup):

@@ -82,12 +82,12 @@ def test_a_moment_of_parameters_that_are_a_single_array_is_split_as_they_are():
 
 def test_of_parameters_with_equal_names_the_longest_path_decides():
     mesh = device_mesh(data=2)
-    split, whole = NamedSharding(mesh, PartitionSpec("data")), replicated_sharding(mesh)
+    split, replicated = NamedSharding(mesh, PartitionSpec("data")), replicated_sharding(mesh)
     params = {"kernel": jnp.zeros((4, 3)), "head": {"kernel": jnp.zeros((4, 3))}}
     shardings = optimizer_shardings(
-        {"mu": params}, params, {"kernel": whole, "head": {"kernel": split}}, whole
+        {"mu": params}, params, {"kernel": replicated, "head": {"kernel": split}}, replicated
     )
-    assert shardings == {"mu": {"kernel": whole, "head": {"kernel": split}}}
+    assert shardings == {"mu": {"kernel": replicated, "head": {"kernel": split}}}
 
 
 @pytest.mark.slow
