@@ -150,3 +150,27 @@ def test_corrections_can_be_chained():
     expected = jnp.clip(rho, 0, 2) * jnp.where((rho >= 0.5) & (rho <= 5), rho, 0.0)
     np.testing.assert_allclose(weight, expected, rtol=1e-5)
     assert keep.tolist() == ((rho >= 0.2) & (rho <= 3)).tolist()
+
+
+def test_log_ratios_are_clipped_at_twenty_for_tokens_and_for_sequences():
+    yes, ids = jnp.ones((1, 4), bool), jnp.asarray([[0, 0, 1, 1]])
+    gaps, zeros = jnp.asarray([[30.0, -3.0, -30.0, 3.0]]), jnp.zeros((1, 4))
+    for level, expected in (
+        (token_level, [20.0, -3.0, -20.0, 3.0]),
+        (sequence_level, [17.0, 17.0, -17.0, -17.0]),
+        (geometric_mean_level, [8.5, 8.5, -8.5, -8.5]),
+    ):
+        weight, _ = TruncatedIS(0.0, 1e9, level)(gaps, zeros, yes, ids)
+        np.testing.assert_allclose(np.log(weight), [expected], rtol=1e-5)
+    tens = jnp.asarray([[15.0, 15.0, -15.0, -15.0]])
+    weight, _ = TruncatedIS(0.0, 1e9, sequence_level)(tens, zeros, yes, ids)
+    np.testing.assert_allclose(np.log(weight), [[20.0, 20.0, -20.0, -20.0]], rtol=1e-5)
+
+
+def test_a_ratio_at_a_limit_is_inside():
+    zeros, yes = jnp.zeros((1, 2)), jnp.ones((1, 2), bool)
+    ids = jnp.zeros((1, 2), jnp.int32)
+    for low, high in ((1.0, 5.0), (0.5, 1.0)):
+        assert (IcePop(low, high)(zeros, zeros, yes, ids)[0] == 1).all()
+        assert RatioRejection(low, high)(zeros, zeros, yes, ids)[1].all()
+    assert TokenVeto(1.0)(zeros, zeros, yes, ids)[1].all()

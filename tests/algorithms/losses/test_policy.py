@@ -355,3 +355,72 @@ def test_a_token_loss_is_the_same_for_scalars_rows_and_batches(loss: SurrogateLo
     batch_loss = loss(a, b, c, TRUE, ZERO)
     each = [float(loss(a[i, j], b[i, j], c[i, j], TRUE, ZERO)) for i in range(2) for j in range(3)]
     assert batch_loss.reshape(-1).tolist() == pytest.approx(each, rel=1e-6)
+
+
+@pytest.mark.parametrize(("gap", "log_ratio"), [(25.0, 20.0), (-25.0, -20.0), (19.5, 19.5)])
+def test_a_log_ratio_is_clipped_at_twenty(gap: float, log_ratio: float):
+    logp, proximal = jnp.full((1, 4), gap / 4), jnp.zeros((1, 4))
+    minus, expected = jnp.full((1, 4), -1.0), np.exp(log_ratio)  # unclipped at a negative advantage
+    for loss, x in (
+        (PPO(clip_low=1.0), 4 * logp),
+        (GradientPreservingPPO(clip_low=1.0, dual_clip=None), 4 * logp),
+        (GSPO(clip_low=1.0), 4 * logp),  # the mean over the sequence
+        (StepPPO(clip_low=1.0), logp),  # the sum over the step
+    ):
+        result = loss(x, proximal, minus, YES, ONE_SEQUENCE)
+        np.testing.assert_allclose(result, jnp.full((1, 4), expected), rtol=1e-5)
+    weight = CISPO(1.0, 1e9)(4 * logp, proximal, minus, YES, ONE_SEQUENCE) / (4 * logp)
+    np.testing.assert_allclose(weight, jnp.full((1, 4), expected), rtol=1e-5)
+    assert float(kl_k3(jnp.float32(gap), jnp.float32(0))) == pytest.approx(
+        np.exp(-log_ratio) + log_ratio - 1, rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("loss", SURROGATES)
+def test_a_loss_has_a_gradient_in_the_current_log_probs_alone(loss: SurrogateLoss):
+    rng = np.random.default_rng(0)
+    logp, proximal = (jnp.asarray(rng.normal(-1, 0.05, (1, 4)), jnp.float32) for _ in range(2))
+    advantage = jnp.asarray([[2.0, -1.0, 3.0, 0.5]])
+    sign = jax.grad(lambda x, p: jnp.sum(loss(x, p, advantage, YES, ONE_SEQUENCE)), argnums=(0, 1))(
+        logp, proximal
+    )
+    assert jnp.abs(sign[0]).max() > 0 and not sign[1].any()
+
+
+def test_the_tokens_of_a_step_or_a_sequence_that_are_masked_have_no_loss():
+    logp, proximal = jnp.asarray([[-1.0, -2.0, -0.5, -3.0]]), jnp.full((1, 4), -1.5)
+    mask = jnp.asarray([[True, False, True, False]])
+    for loss in (GSPO(), StepPPO(), StepPPO(dual_clip=3.0)):
+        result = loss(logp, proximal, jnp.full((1, 4), 2.0), mask, ONE_SEQUENCE)
+        assert (np.asarray(result) != 0).tolist() == np.asarray(mask).tolist()
+
+
+def test_a_steps_loss_is_bounded_by_the_dual_clip():
+    logp, proximal = jnp.full((1, 4), 0.5), jnp.zeros((1, 4))  # a ratio of exp(2) = 7.39
+    minus = jnp.full((1, 4), -2.0)
+    for dual_clip, expected in ((None, 2 * np.exp(2.0)), (3.0, 6.0)):
+        loss = StepPPO(dual_clip=dual_clip)(logp, proximal, minus, YES, ONE_SEQUENCE)
+        np.testing.assert_allclose(loss, jnp.full((1, 4), expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "low", "high"),
+    [
+        (REINFORCE(), 0.2, 0.2),
+        (PPO(), 0.2, 0.2),
+        (PPO(0.1, 0.28), 0.1, 0.28),
+        (GradientPreservingPPO(), 0.2, 0.2),
+        (StepPPO(), 0.2, 0.2),
+        (CISPO(0.3, 0.4), 0.3, 0.4),
+        (GSPO(), 3e-4, 4e-4),
+    ],
+)
+def test_the_metrics_of_clipping_count_at_the_widths_of_the_loss(
+    loss: SurrogateLoss, low: float, high: float
+):
+    assert loss.clip_widths == (low, high)
+
+
+def test_only_the_variant_that_keeps_gradients_has_a_dual_clip_by_default():
+    assert GradientPreservingPPO().dual_clip == 3.0  # AEPO's
+    assert PPO().dual_clip is None and StepPPO().dual_clip is None

@@ -11,10 +11,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fixtures import batch_shapes, make_credit_inputs, random_groups
+from support.fixtures import (
+    batch_shapes,
+    make_call,
+    make_credit_inputs,
+    make_trajectory,
+    make_turn,
+    random_groups,
+)
 
 from agentrl_jax.algorithms.experience.schedules import EPOPhaseWeight
-from agentrl_jax.algorithms.losses.covariance import ClipCov, KLCov, covariance
+from agentrl_jax.algorithms.losses.covariance import (
+    ClipCov,
+    ClipCovAdvantages,
+    KLCov,
+    covariance,
+)
 from agentrl_jax.algorithms.losses.entropy_band import (
     EntropyBand,
     EntropyHistory,
@@ -22,7 +34,10 @@ from agentrl_jax.algorithms.losses.entropy_band import (
     entropy_smoothing_loss,
     linear_band_penalty,
 )
+from agentrl_jax.algorithms.losses.kl import kl_k1
 from agentrl_jax.algorithms.losses.regularizers import (
+    KL,
+    AttemptKL,
     EntropyBonus,
     PositiveExampleLMLoss,
     Regularizer,
@@ -33,6 +48,7 @@ from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfi
 from agentrl_jax.configs import chain_epo
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.sequences import CreditInputs
+from agentrl_jax.trajectories import Group
 
 ENTROPY = jnp.asarray([0.5, 1.0, 1.5, 3.0])
 HISTORY = jnp.ones(4)
@@ -212,3 +228,145 @@ def test_covariances_need_the_learners_log_probs():
     assert (
         all(sum(d) == 2 for d in draws) and len({tuple(d) for d in draws}) == 3
     )  # any one of the three tokens is dropped
+
+
+def one_turn_of(advantage: list[float], logp: list[float]) -> tuple[CreditInputs, np.ndarray]:
+    groups = random_groups([[[(1, len(logp), False, 0.0)]]])
+    return make_credit_inputs(groups, token_logp=np.array(logp)), np.array(advantage)
+
+
+def test_tokens_at_the_limits_of_the_covariance_band_are_trained():
+    inputs, advantage = one_turn_of([1.0, -1.0, 0.0], [-1.0, -3.0, -2.0])
+    assert covariance(inputs, advantage).tolist() == [1.0, 1.0, 0.0]
+    rng = np.random.default_rng(0)
+    assert ClipCov(1.0, 1.0, 2.0)(inputs, advantage, rng).all()
+    assert ClipCov(1.0, 0.5, 1.0)(inputs, advantage, rng).all()
+    assert ClipCov(1.0, 0.5, 2.0)(inputs, advantage, rng).tolist() == [False, False, True]
+    assert KLCov(0.3).token_coefficients(inputs, advantage, np.ones(3), 0).tolist() == [1, 0, 0]
+
+
+def test_every_batch_has_its_own_draw_which_a_resumed_run_repeats():
+    inputs, advantage = one_turn_of([3.0, -2.0] * 10, [-1.0, -4.0] * 10)
+    config = ClipCov(0.3, 0.0, 99.0)
+    transform = ClipCovAdvantages(config)
+    draws = [transform(inputs, advantage) for _ in range(3)]
+    assert transform.state() == 3
+    assert [np.count_nonzero(draw == 0) for draw in draws] == [6, 6, 6]
+    assert len({tuple(draw) for draw in draws}) == 3
+    assert all(set(draw[draw != 0]) == {3.0, -2.0} for draw in draws)
+    resumed = ClipCovAdvantages(config, seed=0)
+    resumed.load(2)
+    assert resumed(inputs, advantage).tolist() == draws[2].tolist()
+    other = ClipCovAdvantages(config, seed=1)
+    assert other(inputs, advantage).tolist() != draws[0].tolist()
+
+
+def test_the_band_is_relative_to_the_historical_entropy():
+    entropy, history = jnp.asarray([1.5, 1.7, 2.4, 2.5]), jnp.full(4, 2.0)  # band 1.6 to 2.4
+    linear = linear_band_penalty(entropy, history, low=0.8, high=1.2, height=3.0)
+    assert linear.tolist() == pytest.approx([0.3, 0.0, 0.0, 0.3], abs=1e-5)
+    constant = constant_band_penalty(
+        jnp.asarray([1.5, 1.7, 2.25, 2.5]), history, low=0.8, high=1.125, height=3.0
+    )
+    assert constant.tolist() == [3.0, 0.0, 3.0, 3.0]  # 2.25 is the upper limit, and outside
+
+
+def band_loss(band: EntropyBand, entropy: list[float], history: list[float]) -> jax.Array:
+    """The loss of tokens with an entropy and a historical one, in the first turn."""
+    inputs = make_credit_inputs(
+        random_groups([[[(1, len(entropy), False, 0.0)]]]), token_entropy=np.array(entropy)
+    )
+    zeros = np.zeros(len(entropy))
+    data = dataclasses.replace(
+        band.token_data(inputs, zeros, zeros, 0), historical_entropy=np.array(history)
+    )
+    data = jax.tree.map(lambda x: np.asarray(x, np.float32), data)
+    nothing = jnp.zeros(len(entropy))
+    return band.loss(nothing, jnp.asarray(entropy), nothing, nothing, data)
+
+
+def test_without_a_schedule_the_band_has_its_full_weight():
+    # -1e-3 (H - .1 x distance to [.8, 1.2])
+    loss = band_loss(EntropyBand(), [0.5, 1.0, 2.0], [1.0] * 3)
+    assert loss.tolist() == pytest.approx([-0.47e-3, -1e-3, -1.92e-3], rel=1e-4)
+    twice = band_loss(EntropyBand(smoothing=2.0), [0.5, 1.0, 2.0], [1.0] * 3)
+    assert twice.tolist() == pytest.approx([-0.44e-3, -1e-3, -1.84e-3], rel=1e-4)
+    constant = band_loss(EntropyBand(constant_penalty=True), [0.5, 1.0, 2.0], [1.0] * 3)
+    assert constant.tolist() == pytest.approx([-0.4e-3, -1e-3, -1.9e-3], rel=1e-4)
+    unknown = band_loss(EntropyBand(), [0.5], [math.nan])
+    assert unknown.tolist() == pytest.approx([-0.5e-3], rel=1e-4)
+
+
+@pytest.mark.parametrize(("turns", "active"), [(0, [1, 1, 1]), (2, [0, 1, 1]), (5, [0, 0, 1])])
+def test_the_band_applies_in_the_second_half_of_an_episode(turns: int, active: list[int]):
+    inputs = make_credit_inputs(random_groups([[[(1, 1, False, 0.0)] * 3]]), "token_entropy")
+    data = EntropyBand(second_half_of=turns).token_data(inputs, np.zeros(3), np.zeros(3), 0)
+    assert data.phase_weight.tolist() == active and data.active.tolist() == [1, 1, 1]
+
+
+def test_historical_entropies_are_those_of_earlier_rollouts():
+    band = EntropyBand()
+    inputs = make_credit_inputs(
+        random_groups([[[(1, 2, False, 0.0), (1, 1, False, 0.0)]]]),
+        token_entropy=np.array([1.0, 2.0, 5.0]),
+    )
+    first = band.token_data(inputs, np.zeros(3), np.zeros(3), 0)
+    assert np.isnan(first.historical_entropy).all()
+    resumed = EntropyBand()
+    resumed.load(json.loads(json.dumps(band.state())))
+    for x in (band, resumed):
+        second = x.token_data(inputs, np.zeros(3), np.zeros(3), 1)
+        assert second.historical_entropy.tolist() == [1.5, 1.5, 5.0]
+
+
+def test_turns_without_tokens_have_no_historical_entropy():
+    silent = make_trajectory(make_turn([make_call([1], [])]), make_turn([make_call([1], [2])]))
+    inputs = make_credit_inputs([Group("a", (silent,))], token_entropy=np.array([3.0]))
+    history = EntropyHistory()
+    history.add(inputs, np.array([3.0]))
+    both = make_credit_inputs(random_groups([[[(1, 1, False, 0.0)] * 2]]))
+    assert history(both).tolist() == pytest.approx([math.nan, 3.0], nan_ok=True)
+
+
+def test_the_mean_over_positive_examples_leaves_out_masked_tokens():
+    won, lost = (
+        make_trajectory(make_turn([make_call([1], [2, 3, 4])], terminated=True)) for _ in range(2)
+    )
+    inputs = make_credit_inputs([Group("a", (won, lost))])
+    loss = PositiveExampleLMLoss(0.3, is_positive=lambda t: t is inputs.trajectories[0])
+    weight = np.array([0.2, 0.0, 0.5, 0.1, 0.1, 0.1])
+    coefficient = loss.token_coefficients(inputs, np.zeros(6), weight, 0)
+    # .3 x the mean over two tokens, after the multiplication by the weight
+    assert weight * coefficient == pytest.approx([0.15, 0, 0.15, 0, 0, 0])
+    assert not coefficient[[1, 3, 4, 5]].any()
+
+
+def test_coefficients_of_the_regularizers_are_those_of_their_schedules():
+    inputs = make_credit_inputs(random_groups([[[(1, 1, False, 0.0)] * 3]]))
+    for regularizer, expected in (
+        (KL(), [1e-3] * 3),
+        (KL(lambda step: 0.5 * step), [1.0] * 3),
+        (EntropyBonus(), [1e-3] * 3),
+        (AttemptKL(lambda step: (0.1 * step, 0.3)), [0.2, 0.3, 0.3]),
+    ):
+        data = regularizer.token_data(inputs, np.zeros(3), np.ones(3), 2)
+        assert np.asarray(data.coefficient).tolist() == pytest.approx(expected)
+    assert PositiveExampleLMLoss().coefficient == 0.1  # VAPO's
+    assert KL.needs_reference and AttemptKL.needs_reference and not EntropyBonus.needs_reference
+
+
+def test_penalties_at_coefficient_one():
+    logp, entropy = jnp.asarray([-1.0, -2.0]), jnp.asarray([0.7, 0.1])
+    proximal, ref = jnp.asarray([-1.5, -2.0]), jnp.asarray([-2.0, -2.5])
+    for regularizer, expected in (
+        (KL(estimator=kl_k1), [1.0, 0.5]),
+        (KL(), [np.exp(-1.0), np.exp(-0.5) - 0.5]),  # k3
+        (AttemptKL(lambda step: (1.0,)), [np.exp(-1.0), np.exp(-0.5) - 0.5]),
+        (EntropyBonus(), [-0.7, -0.1]),
+        (PositiveExampleLMLoss(), [1.0, 2.0]),
+        (KLCov(0.1), [0.5, 0.0]),
+    ):
+        penalty = regularizer.penalty(logp, entropy, proximal, ref)
+        assert penalty.tolist() == pytest.approx(expected, rel=1e-5)
+    slope = jax.grad(lambda p: jnp.sum(KLCov(0.1).penalty(logp, entropy, p, ref)))(proximal)
+    assert not slope.any()
