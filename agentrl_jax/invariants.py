@@ -8,7 +8,7 @@ from typing import ParamSpec
 
 import numpy as np
 
-from agentrl_jax.trajectories import call_checksum
+from agentrl_jax.call_checksum import call_checksum
 
 P = ParamSpec("P")
 

@@ -6,12 +6,13 @@ They live on the host, are ragged, and hold token ids as sampled.
 import dataclasses
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from agentrl_jax.call_checksum import call_checksum
 from agentrl_jax.messages import Message, ToolSchema
 
 Source = Literal["sampled", "demonstration", "patch", "scripted", "ranked"]
@@ -22,7 +23,6 @@ StopReason = Literal["terminated", "truncated", "turns", "tokens", "context", "e
 # What identifies a random number: (run, step, task, sample, agent, turn); the token position is
 # folded in on the device.
 RandomKey = tuple[int, ...]
-_pack_float = struct.Struct("f").pack
 
 
 @dataclass(frozen=True)
@@ -72,41 +72,9 @@ def sum_parts(rewards: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return parts
 
 
-def call_checksum(
-    prompt: np.ndarray,
-    action: np.ndarray,
-    sampler_logp: np.ndarray,
-    version: np.ndarray,
-    temperature: float,
-) -> int:
-    """A number other than 0 that depends on every bit of what an engine sampled and recorded."""
-    checksum = zlib.crc32(_pack_float(temperature), len(prompt))
-    for array in (prompt, action, sampler_logp, version):
-        try:
-            checksum = zlib.crc32(array.data, checksum)
-        except (BufferError, ValueError):  # not contiguous
-            checksum = zlib.crc32(array.tobytes(), checksum)
-    return checksum or 1
-
-
 def turn_checksum(reward: float, terminated: bool, truncated: bool) -> int:
     """A number other than 0 that depends on every bit of an environment's reward and end."""
     return zlib.crc32(struct.pack("<d??", reward, terminated, truncated)) or 1
-
-
-# `call_checksum`, or what an engine gets in its place where nothing is to be checked.
-CallChecksum = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float], int]
-
-
-def no_checksum(
-    prompt: np.ndarray,
-    action: np.ndarray,
-    sampler_logp: np.ndarray,
-    version: np.ndarray,
-    temperature: float,
-) -> int:
-    """0: the checksum is not known."""
-    return 0
 
 
 def starts_with(ids: np.ndarray, prefix: np.ndarray) -> bool:

@@ -25,7 +25,7 @@ config_flags.DEFINE_config_file(
 )
 flags.DEFINE_string("run_dir", "", "The run folder; empty: runs/ and the config's name.")
 flags.DEFINE_bool("fresh", False, "Delete the run folder and start over.")
-flags.DEFINE_bool("quiet", False, "Print nothing but errors.")
+flags.DEFINE_bool("quiet", False, "Print only warnings, errors and the table.")
 flags.DEFINE_integer(
     "max_nonfinite_updates",
     MAX_NONFINITE_UPDATES,

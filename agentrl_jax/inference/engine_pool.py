@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.engine import Engine, PromptImage, WeightHolder
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.policy import Params, Policy
-from agentrl_jax.trajectories import Call, CallChecksum, RandomKey, Sampling, no_checksum
+from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 POLL_SECONDS = 0.01  # seconds between checks whether an engine has switched to its new weights
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.engine import GenerationFuture, PromptImage
 from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig, validate_engine_config
@@ -18,7 +19,7 @@ from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.keys import key_data
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.sampling_weights import sampling_dtype
-from agentrl_jax.trajectories import Call, CallChecksum, RandomKey, Sampling, no_checksum
+from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 
 class LocalEngine:

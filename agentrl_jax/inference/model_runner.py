@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from agentrl_jax.call_checksum import CallChecksum
 from agentrl_jax.inference.decode_program import DecodeChunk
 from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig
@@ -11,7 +12,7 @@ from agentrl_jax.inference.kv_slots import KVSlot, SlotTable
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import CallChecksum, FinishReason
+from agentrl_jax.trajectories import FinishReason
 
 
 class ModelRunner:

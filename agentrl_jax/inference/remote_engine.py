@@ -10,22 +10,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import PromptImage
 from agentrl_jax.errors import DeadlineExceeded, UserError
 from agentrl_jax.inference.completions_client import CompletionsClient
 from agentrl_jax.inference.remote_config import RemoteEngineConfig, validate_remote_config
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import (
-    Call,
-    CallChecksum,
-    CallTime,
-    FinishReason,
-    RandomKey,
-    Sampling,
-    no_checksum,
-    starts_with,
-)
+from agentrl_jax.trajectories import Call, CallTime, FinishReason, RandomKey, Sampling, starts_with
 
 T = TypeVar("T")
 

@@ -4,18 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import GenerationFuture, PromptImage
-from agentrl_jax.trajectories import (
-    Call,
-    CallChecksum,
-    CallTime,
-    FinishReason,
-    RandomKey,
-    Sampling,
-    no_checksum,
-    starts_with,
-)
+from agentrl_jax.trajectories import Call, CallTime, FinishReason, RandomKey, Sampling, starts_with
 
 
 @dataclass(eq=False)

@@ -126,7 +126,13 @@ RUN_METRICS = (
         ("time/update_tokens_per_second", "tokens/s", "trained tokens by those of the updates"),
         ("time/collect_tokens_per_second", "tokens/s", "sampled tokens by `time/collect`"),
         ("time/memory_peak", "GiB", "of the fullest device, since the start; if devices count it"),
+        ("time/memory_limit", "GiB", "that programs may use of this device"),
         ("time/host_memory_peak", "GiB", "of the coordinator's process, since the start"),
+    )),
+    MetricGroup("Model FLOPs utilization", "training/flops_utilization.py", _rows(
+        ("mfu/update", "fraction", "FLOPs of gradient programs by those that a device could do"),
+        ("mfu/score", "fraction", "the same, of programs that score given texts"),
+        ("mfu/step", "fraction", "of both, by the seconds of the step"),
     )),
 )  # fmt: skip
 ALGORITHM_METRICS = (

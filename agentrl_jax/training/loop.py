@@ -37,7 +37,7 @@ def train(
         experiment: what to run.
         run_dir: is created, or must be of the same experiment.
         fresh: delete what the run folder holds first.
-        quiet: print nothing.
+        quiet: print only warnings and the evaluation table.
         process_group: of the run; None: this process alone.
         max_nonfinite_updates: updates in a row with a gradient or loss that is not finite, after
             which the run stops; each is skipped.

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.context import ContextManager
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.batch_scorer import BatchScorer, continuation_logp
@@ -30,7 +31,6 @@ from agentrl_jax.training.builders import (
     load_tokenizer,
 )
 from agentrl_jax.training.config import AgentConfig, Experiment, PolicyConfig
-from agentrl_jax.trajectories import CallChecksum, no_checksum
 
 Tokenizer = Callable[[Sequence[str]], Any]  # as `Experiment.tokenizer`
 
