@@ -127,17 +127,19 @@ def digested_write(path: Path) -> Iterator[Path]:
 
 def keep_digest(path: Path) -> None:
     """Keep the digest of a file in its folder."""
-    write_digests(path.parent, {**_kept(path.parent), path.name: _digest_file(path)})
+    write_digests(path.parent, {**_recorded_digests(path.parent), path.name: _digest_file(path)})
 
 
 def forget_digest(path: Path) -> None:
     """Keep no digest of a file any more, because it is about to change."""
-    kept = _kept(path.parent)
-    if path.name in kept:
-        write_digests(path.parent, {name: x for name, x in kept.items() if name != path.name})
+    recorded_digests = _recorded_digests(path.parent)
+    if path.name in recorded_digests:
+        write_digests(
+            path.parent, {name: x for name, x in recorded_digests.items() if name != path.name}
+        )
 
 
-def _kept(folder: Path) -> dict[str, FileDigest]:
+def _recorded_digests(folder: Path) -> dict[str, FileDigest]:
     """The digests in a folder; none where there are none or they are damaged."""
     try:
         return read_digests(folder)

@@ -74,7 +74,7 @@ class ActorPhase:
         self,
         actor: TrainState,
         critic: TrainState,
-        own: OwnTurns,
+        own_turns: OwnTurns,
         correlation: float,
         iteration: int,
         runtime: Runtime,
@@ -86,12 +86,12 @@ class ActorPhase:
         """
         anchored = self._config.anchored
         assert anchored is not None
-        values = self._trainer.values(critic, *own.texts_to_value(), runtime.process_group)
+        values = self._trainer.values(critic, *own_turns.texts_to_value(), runtime.process_group)
         gamma = self._trainer.loss.gamma if anchored.gamma is None else anchored.gamma
         beta = anchored.beta_at(iteration, correlation)
         q = values.q[:, 0] if len(values.q) else values.v
-        advantage = anchored(q, baseline(values), own.returns(gamma), beta)
-        actor, metrics = self._actor.step(actor, own.with_weights(advantage), runtime)
+        advantage = anchored(q, baseline(values), own_turns.returns(gamma), beta)
+        actor, metrics = self._actor.step(actor, own_turns.with_weights(advantage), runtime)
         return actor, {**metrics, "device": with_baseline_metrics(metrics), "advantage/beta": beta}
 
     def kl_from_start(self, actor: TrainState, groups: Sequence[Group], runtime: Runtime) -> float:

@@ -144,9 +144,9 @@ class Archer(Algorithm):
         if min(sizes) == 0:
             return _with_aux(actor, critic), metrics
 
-        own, has_own = self._own_turns(rollouts, episodes, runtime, agent), sum(new) > 0
+        own_turns, has_own = self._own_turns(rollouts, episodes, runtime, agent), sum(new) > 0
         if has_own:
-            metrics |= own_turn_metrics(own, critic, self.critic_trainer, process_group)
+            metrics |= own_turn_metrics(own_turns, critic, self.critic_trainer, process_group)
         value_key = (self._seed, VALUE_TARGET_KEY_OFFSET + step + 1)
         critic, metrics["critic"], reads = phase.train(critic, runtime, agent, value_key, rng)
         if has_own:
@@ -156,7 +156,7 @@ class Archer(Algorithm):
             if c.anchored is not None:
                 correlation = metrics.get("critic/correlation", 0.0)
                 actor, actor_metrics = self._actor_phase.train_on_own_turns(
-                    actor, critic, own, correlation, step, runtime
+                    actor, critic, own_turns, correlation, step, runtime
                 )
             else:
                 key = (self._seed, ACTOR_KEY_OFFSET + step)
@@ -187,14 +187,14 @@ class Archer(Algorithm):
         compares theirs with.
         """
         count = self._config.anchored.group_size if self._config.anchored else 0
-        own = OwnTurns(rollouts, episodes, [[] for episode in episodes for _ in episode])
+        own_turns = OwnTurns(rollouts, episodes, [[] for episode in episodes for _ in episode])
         if not count:
-            return own
+            return own_turns
         player = runtime.agents[self._config.agent]
         key = (self._seed, OWN_TURNS_KEY_OFFSET + self._steps)
-        calls = sample_utterances(own.transitions, runtime, agent, count, key)
+        calls = sample_utterances(own_turns.transitions, runtime, agent, count, key)
         alternatives = [[decode_ids(call.action, player) for call in group] for group in calls]
-        return dataclasses.replace(own, alternatives=alternatives)
+        return dataclasses.replace(own_turns, alternatives=alternatives)
 
 
 def _with_aux(actor: TrainState, critic: TrainState) -> TrainState:

@@ -91,10 +91,10 @@ class CriticPhase:
         process_group, metrics = runtime.process_group, []
         count = len(process_group.local_items(range(self._trainer.batch)))
         draws = self._trainer.draw(self.replay, steps, count, self._config.recent, rng)
-        drawn = [transition for draw in draws for transition in draw]
-        value_utterances = [t.utterance for t in drawn]
+        transitions = [transition for draw in draws for transition in draw]
+        value_utterances = [t.utterance for t in transitions]
         if self._trainer.loss.needs_policy_utterances:
-            value_utterances = self._sample(drawn, runtime, agent, key)
+            value_utterances = self._sample(transitions, runtime, agent, key)
         start = 0
         for draw in draws:
             part = slice(start, start + len(draw))
@@ -103,7 +103,7 @@ class CriticPhase:
             )
             metrics.append(step_metrics)
             start = part.stop
-        return critic, metrics, len(drawn)
+        return critic, metrics, len(transitions)
 
     def _sample(
         self, transitions: Sequence[Transition], runtime: Runtime, agent: str, key: RandomKey

@@ -105,20 +105,20 @@ def state_share(advantage: np.ndarray) -> float:
 
 
 def own_turn_metrics(
-    own: OwnTurns, critic: TrainState, trainer: TwinCriticTrainer, process_group: ProcessGroup
+    own_turns: OwnTurns, critic: TrainState, trainer: TwinCriticTrainer, process_group: ProcessGroup
 ) -> dict[str, float]:
     """How well a critic that was not trained on these turns predicts their returns, over all
     processes; and how many utterances repeat one of their episode.
     """
-    values = trainer.values(critic, *own.texts_to_value(), process_group)
+    values = trainer.values(critic, *own_turns.texts_to_value(), process_group)
     has_turns = len(values.v) > 0
     m = baseline(values) if has_turns else values.v
-    returns = own.returns(trainer.loss.gamma)
+    returns = own_turns.returns(trainer.loss.gamma)
     local = {
         "q": (values.q[:, 0] - m).tolist() if has_turns else [],
         "returns": (returns - m).tolist() if has_turns else [],
         "advantages": (values.q[:, 1:] - values.v[:, None]).tolist() if has_turns else [],
-        "repeated": own.repeated(),
+        "repeated": own_turns.repeated(),
     }
     parts = process_group.all_gather("an iteration's own turns", local)
     q, returns = (np.array([x for part in parts for x in part[name]]) for name in ("q", "returns"))

@@ -60,30 +60,30 @@ class RecordedActor(PolicyGradient):
         for call, training in self._trained:
             by_action[id(call.action)].append(training)
             by_prompt[id(call.prompt)].append((call, training))
-        given = {call_ids(t) for group in self._experience for t in group.trajectories}
+        trainable = {call_ids(t) for group in self._experience for t in group.trajectories}
 
         def record_of(trajectory: Trajectory) -> TrajectoryTraining:
-            own = [_sum(by_action[id(call.action)]) for call in trajectory.calls]
+            own_actions = [_sum(by_action[id(call.action)]) for call in trajectory.calls]
             turns = []
             for turn, training in zip(
-                trajectory.turns, trajectory_training(trajectory, own).turns, strict=True
+                trajectory.turns, trajectory_training(trajectory, own_actions).turns, strict=True
             ):
                 sampled = by_prompt[id(turn.calls[-1].prompt)] if turn.calls else ()
                 utterances = _utterances(sampled, {id(call.action) for call in turn.calls})
                 turns.append(dataclasses.replace(training, utterances=utterances))
             return TrajectoryTraining(tuple[TurnTraining, ...](turns))
 
-        return [record_of(t) if call_ids(t) in given else None for t in trajectories]
+        return [record_of(t) if call_ids(t) in trainable else None for t in trajectories]
 
 
 def _utterances(
-    sampled: Sequence[tuple[Call, CallTraining]], own: set[int]
+    sampled: Sequence[tuple[Call, CallTraining]], own_actions: set[int]
 ) -> tuple[UtteranceTraining, ...]:
-    """The calls that were sampled in a state, but those with the id() of `own` actions."""
+    """The calls that were sampled in a state, but those with the id() of `own_actions`."""
     return tuple(
         UtteranceTraining(call.action, training)
         for call, training in sampled
-        if id(call.action) not in own and call.source == "sampled"
+        if id(call.action) not in own_actions and call.source == "sampled"
     )
 
 

@@ -141,14 +141,14 @@ class ReplayBuffer:
         self, count: int, rng: np.random.Generator, recent: RecentShare | None = None
     ) -> list[Transition]:
         """Uniform samples of turns, with replacement."""
-        drawn: list[Transition] = []
+        sample: list[Transition] = []
         parts = self._parts(recent)
         ends = np.round(np.cumsum([share for _, share in parts]) * count).astype(int)
         for (episodes, _), end in zip(parts, ends.tolist()):
             turns = [turn for episode in episodes for turn in episode.turns]
-            indices = rng.integers(len(turns), size=end - len(drawn))
-            drawn += [turns[i] for i in indices.tolist()]
-        return drawn
+            indices = rng.integers(len(turns), size=end - len(sample))
+            sample += [turns[i] for i in indices.tolist()]
+        return sample
 
     def draw_episodes(
         self, count: int, rng: np.random.Generator, recent: RecentShare | None = None
@@ -156,13 +156,13 @@ class ReplayBuffer:
         """About `count` turns: all of as many episodes as have `count` turns on average, at least
         one, drawn uniformly with replacement; a turn is drawn as often as by `draw`.
         """
-        drawn: list[Transition] = []
+        sample: list[Transition] = []
         for episodes, share in self._parts(recent):
             mean_turns = sum(len(episode.turns) for episode in episodes) / len(episodes)
             size = max(round(share * count / mean_turns), 1)
             for i in rng.integers(len(episodes), size=size).tolist():
-                drawn += episodes[i].turns
-        return drawn
+                sample += episodes[i].turns
+        return sample
 
     def _parts(self, recent: RecentShare | None) -> list[tuple[Sequence[ReplayedEpisode], float]]:
         """The episodes that are drawn from apart, each with its share of a batch."""

@@ -24,21 +24,21 @@ class StepRecord:
 
     def of(self, trajectories: Sequence[Trajectory]) -> list[TrajectoryTraining | None]:
         """What the step used of each trajectory; None of those that it was not given."""
-        wanted = {call_ids(trajectory) for trajectory in trajectories}
+        requested = {call_ids(trajectory) for trajectory in trajectories}
         by_key = {
             key: trajectory_training(trajectory, [None] * len(key))
             for group in self.rewarded
             for trajectory in group.trajectories
-            if (key := call_ids(trajectory)) in wanted
+            if (key := call_ids(trajectory)) in requested
         }
         by_key |= {
             key: trajectory_training(trajectory, calls)
-            for key, trajectory, calls in self._trained_calls(wanted)
+            for key, trajectory, calls in self._trained_calls(requested)
         }
         return [by_key.get(call_ids(trajectory)) for trajectory in trajectories]
 
     def _trained_calls(
-        self, wanted: Collection[CallIds]
+        self, requested: Collection[CallIds]
     ) -> Iterator[tuple[CallIds, Trajectory, list[CallTraining]]]:
         """The trained trajectories among those wanted, with the numbers of their calls, in
         `collate`'s order.
@@ -48,7 +48,7 @@ class StepRecord:
             for trajectory in group.trajectories:
                 calls, key = trajectory.calls, call_ids(trajectory)
                 counts = [len(call.action) - len(call.sampling.forced) for call in calls]
-                if key in wanted:
+                if key in requested:
                     starts = itertools.accumulate(counts, initial=start)
                     slices = [slice(i, i + n) for i, n in zip(starts, counts)]
                     yield key, trajectory, [_slice(columns, *x) for x in zip(calls, slices)]

@@ -75,17 +75,20 @@ def draw_utterances(
     calls = run.runtime.run(
         run.runtime.sample("policy", prompts, samples, (run.experiment.seed, 7))
     )
-    return [[decode_ids(call.action, run.agent) for call in drawn] for drawn in calls]
+    return [
+        [decode_ids(call.action, run.agent) for call in utterance_samples]
+        for utterance_samples in calls
+    ]
 
 
 def pairs_of(
-    turns: Sequence[Transition], drawn: Sequence[Sequence[TokenizedText]]
+    turns: Sequence[Transition], utterance_samples: Sequence[Sequence[TokenizedText]]
 ) -> list[tuple[TokenizedText, TokenizedText, TokenizedText]]:
     """States with two questions of the policy's: one that was answered "No." before, and a new one,
     each the first that was drawn.
     """
     pairs = []
-    for turn, utterances in zip(turns, drawn, strict=True):
+    for turn, utterances in zip(turns, utterance_samples, strict=True):
         answers = answered_questions(turn.state)
         texts = [(utterance, utterance.text.strip()) for utterance in utterances]
         old = [x for x, text in texts if answers.get(text) == "No."]
@@ -113,9 +116,9 @@ def correlation_with_returns(
         task = Task(environment.name, trajectory.seed, dict(environment.options))
         strategy = Rerolls(trajectory, turn, rerolls, posterior)
         (games,) = run.runtime.collect(strategy, [task], (run.experiment.seed, 8 + i))
-        here = [transitions_of(t, run.agent, 1.0)[turn] for t in games.trajectories]
-        estimate = advantage([x.state for x in here], [x.utterance for x in here])
-        returns = np.array([x.return_to_go for x in here])
+        transitions = [transitions_of(t, run.agent, 1.0)[turn] for t in games.trajectories]
+        estimate = advantage([x.state for x in transitions], [x.utterance for x in transitions])
+        returns = np.array([x.return_to_go for x in transitions])
         predicted.append(estimate - estimate.mean())
         returned.append(returns - returns.mean())
         variance = grouped_variance(returns_by_utterance(games, turn))
@@ -133,7 +136,7 @@ def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
         run.runtime.publish(state.params, 0)
         trajectories = run.evaluations.all_trajectories(run.experiment.phases["rl"].label)
         turns = [turn for t in trajectories for turn in transitions_of(t, run.agent, 1.0)]
-        drawn = draw_utterances(run, turns, samples)
+        utterance_samples = draw_utterances(run, turns, samples)
 
         def advantage(
             states: Sequence[TokenizedText], utterances: Sequence[TokenizedText]
@@ -142,9 +145,13 @@ def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
                 state.extra.critic, states, utterances, ProcessGroup()
             )
 
-        pairs = pairs_of(turns, drawn)
+        pairs = pairs_of(turns, utterance_samples)
         won = [turn for turn in turns if turn.terminated and turn.reward == 0]
-        each = [(turn.state, x) for turn, utterances in zip(turns, drawn) for x in utterances]
+        each = [
+            (turn.state, x)
+            for turn, utterances in zip(turns, utterance_samples)
+            for x in utterances
+        ]
         means = {
             "asked": advantage([x for x, _, _ in pairs], [x for _, x, _ in pairs]),
             "new": advantage([x for x, _, _ in pairs], [x for _, _, x in pairs]),

@@ -17,7 +17,7 @@ from support.small_runs import rollout_source, small_experiment  # noqa: E402
 
 from agentrl_jax import models  # noqa: E402
 from agentrl_jax.errors import UserError  # noqa: E402
-from agentrl_jax.launch.api_keys import resolve_api_key
+from agentrl_jax.launch.api_keys import resolve_api_key  # noqa: E402
 from agentrl_jax.launch.serving import (  # noqa: E402
     served_from_folder,
     served_from_run,

@@ -273,8 +273,8 @@ def test_an_inner_branch_attends_to_what_precedes_it_and_itself(options: dict):
         ones = np.ones((1, len(columns)), np.int32)
         text = (*(np.asarray(x)[:, columns] for x in arrays[:3]), ones, ones)
         want = loop(text, **options)
-        own = columns if max(columns) < 16 else [c for c in columns if c >= 16]
-        close(got[0, own], want[0, -len(own) :], 1e-5)
+        branch_tokens = columns if max(columns) < 16 else [c for c in columns if c >= 16]
+        close(got[0, branch_tokens], want[0, -len(branch_tokens) :], 1e-5)
 
 
 @pytest.mark.slow

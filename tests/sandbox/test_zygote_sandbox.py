@@ -220,21 +220,23 @@ def test_a_replayed_session_shows_what_a_living_one_shows(sandbox: ZygoteSandbox
     with sandbox.session() as living:
         replayed = ReplayedSession(sandbox, 0, None)
         for code in cells:
-            one, other = living.run(code), replayed.run(code)
-            assert (one.stdout, one.exit_code) == (other.stdout, other.exit_code), code
-            assert one.stderr.splitlines()[-1:] == other.stderr.splitlines()[-1:]
+            first_task, other = living.run(code), replayed.run(code)
+            assert (first_task.stdout, first_task.exit_code) == (other.stdout, other.exit_code), (
+                code
+            )
+            assert first_task.stderr.splitlines()[-1:] == other.stderr.splitlines()[-1:]
         assert replayed.fork().run("x").stdout == "4\n"
 
 
 def test_two_episodes_see_neither_files_nor_processes_of_each_other(sandbox: ZygoteSandbox):
-    with sandbox.session() as one, sandbox.session() as other:
-        one.run("import os\nopen('secret', 'w').write('x')")
-        path = one.run("os.path.abspath('secret')").stdout.strip().strip("'")
+    with sandbox.session() as first_task, sandbox.session() as other:
+        first_task.run("import os\nopen('secret', 'w').write('x')")
+        path = first_task.run("os.path.abspath('secret')").stdout.strip().strip("'")
         code = f"import os\nprint(os.path.exists({path!r}), os.listdir('.'))"
         assert other.run(code).stdout == "False []\n"
-        attempt = f"import os\nos.kill({one.pid}, 9)"
+        attempt = f"import os\nos.kill({first_task.pid}, 9)"
         assert "PermissionError" in other.run(attempt).stderr
-        assert one.run("open('secret').read()").stdout == "'x'\n"
+        assert first_task.run("open('secret').read()").stdout == "'x'\n"
 
 
 def test_a_neighbor_that_burns_cpu_does_not_stop_others(sandbox: ZygoteSandbox):

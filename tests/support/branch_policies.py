@@ -29,8 +29,8 @@ def tokens_before(inputs: PolicyInputs) -> Array:
     first = np.maximum(inputs.prefix_length + branch * inputs.branch_length, 0)
     starts = jnp.where((branch < 0)[None], positions.shape[1], positions[:, first])
     from_prefix = (branch == -1)[None, None] & (positions[:, None] < starts[:, :, None])
-    own = (branch[:, None] == branch)[None]
-    return earlier & (own | from_prefix)
+    own_tokens = (branch[:, None] == branch)[None]
+    return earlier & (own_tokens | from_prefix)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -212,10 +212,12 @@ def in_policy_batch(**changes: Callable[[Any], np.ndarray]) -> Callable[[Patch],
 
     def plant(patch: Patch) -> None:
         def changed(batch: Any, *_: Any) -> Any:
-            own = {name: f(batch) for name, f in changes.items() if name != "weight"}
+            own_value = {name: f(batch) for name, f in changes.items() if name != "weight"}
             if "weight" in changes:
-                own["batch"] = dataclasses.replace(batch.batch, weight=changes["weight"](batch))
-            return dataclasses.replace(batch, **own)
+                own_value["batch"] = dataclasses.replace(
+                    batch.batch, weight=changes["weight"](batch)
+                )
+            return dataclasses.replace(batch, **own_value)
 
         wrap(patch, microbatches, "_policy_batch", changed)
 

@@ -59,15 +59,15 @@ def test_a_shipped_environment_plays_as_it_does_elsewhere(name: str):
 
 
 def test_an_environment_reaches_what_it_is_given_and_no_more(tmp_path: Path):
-    shown, secret, written = (tmp_path / name for name in ("shown", "secret", "written"))
-    for folder in (shown, secret, written):
+    output, secret, written = (tmp_path / name for name in ("shown", "secret", "written"))
+    for folder in (output, secret, written):
         folder.mkdir()
         (folder / "file").write_text("text")
-    sandbox = WorkerSandbox(True, (str(shown),), (str(written),), disk_mb=4)
+    sandbox = WorkerSandbox(True, (str(output),), (str(written),), disk_mb=4)
     reached = answers(
         sandbox,
         [
-            f"print(open('{shown}/file').read())",
+            f"print(open('{output}/file').read())",
             f"open('{written}/new', 'w').write('x')",
             "import tempfile; print(tempfile.TemporaryFile('w').write('x'))",
             "import subprocess; print(subprocess.run(['echo', '2'], capture_output=True).stdout)",
@@ -80,13 +80,13 @@ def test_an_environment_reaches_what_it_is_given_and_no_more(tmp_path: Path):
         sandbox,
         [
             f"open('{secret}/file')",
-            f"open('{shown}/file', 'w')",
+            f"open('{output}/file', 'w')",
             "open('/etc/passwd')",
             f"open('/proc/{os.getpid()}/environ', 'rb')",
             f"import os; os.kill({os.getpid()}, 0)",
             "import socket; socket.create_connection(('127.0.0.1', 9))",
             "import os; os.setuid(0)",
-            f"import os; os.chmod('{shown}/file', 0o777)",
+            f"import os; os.chmod('{output}/file', 0o777)",
             "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))",
         ],
     )

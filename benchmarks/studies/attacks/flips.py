@@ -107,12 +107,12 @@ def readers_of(name: str) -> list[str]:
 
 
 def attack(battery: Battery) -> None:
-    whole, copy = battery.folder / "whole", battery.folder / "copy"
+    complete, copy = battery.folder / "whole", battery.folder / "copy"
     small_run.use_small_segments()
     with contextlib.redirect_stdout(io.StringIO()):
-        loop.train(small_run.experiment(rl_steps=6), whole)
+        loop.train(small_run.experiment(rl_steps=6), complete)
         # As if killed before the last step: the newest checkpoint is that of step 4.
-        shutil.rmtree(whole / "checkpoints" / "rl" / "6")
+        shutil.rmtree(complete / "checkpoints" / "rl" / "6")
 
     def read(reader: str, folder: Path) -> tuple[str, str]:
         """(what was loaded or refused, what was printed)"""
@@ -127,38 +127,38 @@ def attack(battery: Battery) -> None:
     expected = {}
     for name in READERS:
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(whole, copy)
-        expected[name], said = read(name, copy)
+        shutil.copytree(complete, copy)
+        expected[name], _output = read(name, copy)
         assert not expected[name].startswith("refused"), expected[name]
-        print(f"{name}: {expected[name]} {said.splitlines()[-1:]}", flush=True)
+        print(f"{name}: {expected[name]} {output.splitlines()[-1:]}", flush=True)
 
     def damage(name: str, kind: str) -> None:
-        data = bytearray((whole / name).read_bytes())
+        data = bytearray((complete / name).read_bytes())
         at = battery.random.randrange(len(data))
         bit = battery.random.randrange(8)
         for reader in readers_of(name):
 
             def make(reader: str = reader) -> tuple[bool, str]:
                 shutil.rmtree(copy)
-                shutil.copytree(whole, copy)
+                shutil.copytree(complete, copy)
                 changed = bytearray(data)
                 if kind == "flip":
                     changed[at] ^= 1 << bit
                 else:
                     changed = changed[:at]
                 (copy / name).write_bytes(changed)
-                loaded, said = read(reader, copy)
+                loaded, output = read(reader, copy)
                 if loaded == expected[reader]:
                     return True, "the same is loaded"
                 short = name.rsplit("/", 2)[-1].split(".")[0]
-                named = [line for line in [loaded, *said.splitlines()] if "damaged" in line]
+                named = [line for line in [loaded, *output.splitlines()] if "damaged" in line]
                 named += [loaded] if loaded.startswith("refused") else []
                 return bool(named), f"{named[0] if named else 'loaded in silence'} ({short})"
 
             where = f"bit {bit} of byte {at}" if kind == "flip" else f"cut to {at} bytes"
             battery.attack(f"{where} of {name}, {reader}", "named or no effect", make, quiet=True)
 
-    for name in files(whole):
+    for name in files(complete):
         for _ in range(FLIPS):
             damage(name, "flip")
         for _ in range(CUTS):

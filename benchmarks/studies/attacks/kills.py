@@ -89,11 +89,11 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 
 def attack(battery: Battery) -> None:
-    whole = battery.folder / "whole"
-    status, errors = finish(whole)
+    complete = battery.folder / "whole"
+    status, errors = finish(complete)
     assert status == 0, errors
-    expected = contents(whole)
-    kinds = Counter(whole.with_suffix(".events").read_text().splitlines())
+    expected = contents(complete)
+    kinds = Counter(complete.with_suffix(".events").read_text().splitlines())
     print(f"{kinds.total()} file events of {len(kinds)} kinds", flush=True)
 
     def check(run_dir: Path, kills: str) -> tuple[bool, str]:

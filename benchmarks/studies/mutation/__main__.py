@@ -52,9 +52,7 @@ def make_sample(modules: Sequence[str], seed: int, skip: int, size: int) -> list
     sites_of = {module: mutants.sites(module, source) for module, source in source_of.items()}
     order = mutants.stratified_order(sites_of, seed)
     print(f"{len(order)} mutants of {len(modules)} modules", file=sys.stderr)
-    return [
-        mutants.make_mutant(site, source_of[site.module]) for site in order[skip : skip + size]
-    ]
+    return [mutants.make_mutant(site, source_of[site.module]) for site in order[skip : skip + size]]
 
 
 def run_module(

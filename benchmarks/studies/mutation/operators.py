@@ -87,5 +87,6 @@ def operators() -> dict[str, Operator]:
     """All operators by name."""
     provider = OperatorProvider()
     return {name: provider[name]() for name in COSMIC_RAY} | {
-        operator.__name__: operator() for operator in (ReplaceFunctionWithOpposite, RemoveStopGradient)
+        operator.__name__: operator()
+        for operator in (ReplaceFunctionWithOpposite, RemoveStopGradient)
     }

@@ -45,7 +45,9 @@ class ResultsFile:
 
     def durations(self, files: str, text: str) -> dict[str, float] | None:
         """Seconds of each test of some files; None where they have not passed without a mutant."""
-        passed = [x for x in self._read() if x.get("passed") == files and x["digest"] == digest(text)]
+        passed = [
+            x for x in self._read() if x.get("passed") == files and x["digest"] == digest(text)
+        ]
         return passed[-1]["durations"] if passed else None
 
     def add(self, mutant: Mutant, outcome: Outcome) -> None:
@@ -111,16 +113,16 @@ def table(sample: Sequence[Mutant], results: ResultsFile) -> tuple[str, float]:
         count[status] += 1
         count["import"] += outcome is not None and outcome.test.startswith("import")
     total = sum(counts.values(), Counter[str]())
-    killed, judged = total["killed"], _num_judged(total)
-    low, high = wilson_interval(killed, judged)
+    killed, num_judged = total["killed"], _num_judged(total)
+    low, high = wilson_interval(killed, num_judged)
     lines = [_row(module, count) for module, count in counts.items()]
     lines.append(_row("all", total))
     lines.append(
-        f"{killed} of {judged} killed: {_percent(killed, judged)} % (95 % interval {100 * low:.0f} "
+        f"{killed} of {num_judged} killed: {_percent(killed, num_judged)} % (95 % interval {100 * low:.0f} "
         f"to {100 * high:.0f} %), {total['import']} of them when the module is imported"
     )
     header = f"{'module':<55} mutants equivalent killed survived timeout share"
-    return "\n".join([header, *lines]), killed / max(judged, 1)
+    return "\n".join([header, *lines]), killed / max(num_judged, 1)
 
 
 def survivors(sample: Iterable[Mutant], results: ResultsFile) -> list[tuple[Mutant, Outcome]]:
@@ -146,9 +148,9 @@ def _percent(part: int, count: int) -> str:
 
 
 def _row(name: str, count: Counter[str]) -> str:
-    judged = _num_judged(count)
+    _num_judged(count)
     return (
-        f"{name:<55} {judged + count['equivalent'] + count['left']:>7} {count['equivalent']:>10} "
+        f"{name:<55} {num_judged + count['equivalent'] + count['left']:>7} {count['equivalent']:>10} "
         f"{count['killed']:>6} {count['survived']:>8} {count['timeout']:>7} "
         f"{_percent(count['killed'], judged):>5}"
     )

@@ -4,6 +4,7 @@ The parent has imported JAX, pytest and what does not depend on the module, but 
 backend; so a mutant costs the imports that depend on it, and its tests.
 """
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -197,7 +198,5 @@ def _wait(pid: int, deadline: float) -> tuple[int, float]:
 
 def _end_group(pid: int) -> None:
     """End what is left of the processes that a forked one started, and itself."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass

@@ -51,15 +51,15 @@ def chain_variance(length: int, horizon: int, right: float) -> CreditVariance:
     visits, advantage, residual, turns = np.zeros(length + 1), 0.0, 0.0, 0.0
     visits[0] = 1.0
     for left in range(horizon, 0, -1):
-        here, after = visits[:length], value[left - 1]
+        current, after = visits[:length], value[left - 1]
         q_right, q_wrong = after[1:], after[back]
-        advantage += float(here @ (right * (1 - right) * (q_right - q_wrong) ** 2))
+        advantage += float(current @ (right * (1 - right) * (q_right - q_wrong) ** 2))
         each = right * q_right * (1 - q_right) + (1 - right) * q_wrong * (1 - q_wrong)
-        residual += float(here @ each)
-        turns += float(here.sum())
+        residual += float(current @ each)
+        turns += float(current.sum())
         visits = np.zeros(length + 1)
-        visits[1:] += right * here
-        np.add.at(visits, back, (1 - right) * here)
+        visits[1:] += right * current
+        np.add.at(visits, back, (1 - right) * current)
         visits[length] = 0.0
     return CreditVariance(advantage / turns, residual / turns)
 
@@ -122,14 +122,14 @@ class Rerolls:
         turns = self.trajectory.turns[: self.turn]
         options, rng = self.posterior(turns), np.random.default_rng(key)
         prefix = Prefix(self.trajectory.opening, turns, self.trajectory.sample)
-        drawn = rng.integers(len(options), size=self.count).tolist()
+        choices = rng.integers(len(options), size=self.count).tolist()
         return await gather_group(
             task,
             [
                 runtime.episode(
                     replace(task, reset_options=options[choice]), "policy", key, sample, prefix
                 )
-                for sample, choice in enumerate(drawn, 1)
+                for sample, choice in enumerate(choices, 1)
             ],
         )
 

@@ -81,8 +81,8 @@ class ClaimSide:
 
     def like(self, other: Setting, turns_per_game: int) -> Setting:
         """Another side's setting, with what this side's own algorithm follows from it."""
-        own = self.at(other.games, other.rate, turns_per_game)
-        return Setting(own.games, own.rate, {**other.extra, **own.extra})
+        setting = self.at(other.games, other.rate, turns_per_game)
+        return Setting(setting.games, setting.rate, {**other.extra, **setting.extra})
 
     def variations(self, setting: Setting) -> Iterator[Setting]:
         """The settings of the second round near one of the first."""

@@ -136,11 +136,11 @@ def _side_row(task: str, side: ClaimSide, folder: Path) -> str:
 
 def _ratio_text(task: str, side: ClaimSide, folder: Path) -> str | None:
     """The ratio over the seeds that both sides have; None with fewer than two, and for the base."""
-    base, own = (_measured(task, x, folder) for x in (SIDES[BASE], side))
-    seeds = sorted(base.keys() & own.keys())
+    base, other = (_measured(task, x, folder) for x in (SIDES[BASE], side))
+    seeds = sorted(base.keys() & other.keys())
     if side.variant == BASE or len(seeds) < 2:
         return None
-    return str(turn_ratio([base[x] for x in seeds], [own[x] for x in seeds]))
+    return str(turn_ratio([base[x] for x in seeds], [other[x] for x in seeds]))
 
 
 def _format_turns(turns: TurnsToLevel | None) -> str:

@@ -59,7 +59,7 @@ def episode(first: list[int], second: list[int], reward: float, source: str = "s
     return Group("", (make_trajectory(*turns),))
 
 
-def played() -> list[Group]:
+def episode_turns() -> list[Group]:
     """Four episodes that the policy sampled, with its log-probs."""
     bandit = ((A, A, 1.0), (A, B, 0.0), (B, A, -1.0), (B, B, 2.0))
     groups = [episode(a, b, r) for a, b, r in bandit]
@@ -128,7 +128,7 @@ def test_the_actors_step_is_ppos_with_the_anchored_advantage_of_each_turn(
     runtime: Runtime, beta: float, gamma: float | None
 ):
     """With beta 1 it is PPO with the baseline m, token for token."""
-    groups = played()
+    groups = episode_turns()
     algorithm, state = build(anchored(beta=beta, group_size=4, gamma=gamma))
     expected = by_hand(state, groups, beta, 0.95 if gamma is None else gamma)
 
@@ -221,7 +221,7 @@ def test_beta_follows_the_critics_correlation():
 def test_the_critic_is_measured_on_turns_before_it_is_trained_on_them(runtime: Runtime):
     config = anchored({"optimizer": SGDConfig(0.3)}, beta=MeasuredBeta(0.1, 0.5, 0.0), group_size=4)
     algorithm, state = build(config)
-    groups = played()
+    groups = episode_turns()
     gamma = 0.95
     q = critic_q(state)
     returns = by_hand(state, groups, 1.0, gamma)
@@ -243,17 +243,17 @@ def test_the_critic_is_pretrained_on_demonstrations_before_turns_are_played(runt
         {"optimizer": SGDConfig(0.3)}, pretrain_steps=30, critic_steps=1, group_size=2
     )
     algorithm, state = build(config)
-    state, metrics = algorithm.step(state, [*played(), *DEMONSTRATIONS], runtime)
+    state, metrics = algorithm.step(state, [*episode_turns(), *DEMONSTRATIONS], runtime)
     assert len(metrics["pretraining"]) == 30
     assert float(metrics["pretraining"][-1]["q_loss"]) < float(metrics["pretraining"][0]["q_loss"])
     assert metrics["replay/turns"] == 14.0
     # one step of 8 turns from each half of the replay
     assert metrics["replay/reads_per_turn"] == pytest.approx(1.0)
-    _, metrics = algorithm.step(state, played(), runtime)
+    _, metrics = algorithm.step(state, episode_turns(), runtime)
     assert "pretraining" not in metrics and metrics["replay/turns"] == 22.0
     algorithm, state = build(config)
     with pytest.raises(UserError, match="MixedSource"):
-        algorithm.step(state, played(), runtime)
+        algorithm.step(state, episode_turns(), runtime)
 
 
 def test_a_resumed_run_learns_the_same(runtime: Runtime):
@@ -266,14 +266,14 @@ def test_a_resumed_run_learns_the_same(runtime: Runtime):
         capacity=13,
     )
     algorithm, state = build(config)
-    state, _ = algorithm.step(state, [*played(), *DEMONSTRATIONS], runtime)
+    state, _ = algorithm.step(state, [*episode_turns(), *DEMONSTRATIONS], runtime)
     host = json.loads(json.dumps(algorithm.host_state()))
     saved = jax.tree.map(jax.numpy.copy, state)
-    uninterrupted, _ = algorithm.step(state, played()[1:], runtime)
+    uninterrupted, _ = algorithm.step(state, episode_turns()[1:], runtime)
     resumed_algorithm, _ = build(config)
     resumed_algorithm.load_host_state(host)
     with record_compilations() as compiled:
-        resumed, metrics = resumed_algorithm.step(saved, played()[1:], runtime)
+        resumed, metrics = resumed_algorithm.step(saved, episode_turns()[1:], runtime)
     assert len(compiled) < 20 and metrics["replay/turns"] == 13.0
     assert trees_equal(uninterrupted.params, resumed.params)
     assert trees_equal(uninterrupted.extra.critic.params, resumed.extra.critic.params)
@@ -287,7 +287,7 @@ def test_the_trust_region_leaves_out_the_remaining_updates(runtime: Runtime):
             transforms=(), **{**SHAPE, "minibatches": 2, "epochs": 4, "max_kl": max_kl}
         )
         algorithm, state = build(anchored(actor=actor, group_size=4))
-        state, metrics = algorithm.step(state, played(), runtime)
+        state, metrics = algorithm.step(state, episode_turns(), runtime)
         changes.append(metrics)
     free_metrics, metrics = changes
     assert "updates_left_out" not in free_metrics and len(free_metrics["device"]) == 8
@@ -306,7 +306,7 @@ def test_the_trust_region_leaves_out_the_remaining_updates(runtime: Runtime):
         max_kl=1e-6,
     )
     algorithm, state = build(replayed)
-    _, metrics = algorithm.step(state, played(), runtime)
+    _, metrics = algorithm.step(state, episode_turns(), runtime)
     assert metrics["actor_steps"] == 1.0 and metrics["kl_from_start"] > 1e-6
 
 

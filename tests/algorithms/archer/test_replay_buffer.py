@@ -133,9 +133,9 @@ def test_episodes_are_drawn_whole_and_turns_as_often_as_alone():
         replay.add(episode)
     counts, turns = np.zeros(4), 0
     for _ in range(2000):
-        drawn = [int(t.reward) for t in replay.draw_episodes(8, rng)]
-        counts += np.bincount(drawn, minlength=4)
-        turns += len(drawn)
+        sample = [int(t.reward) for t in replay.draw_episodes(8, rng)]
+        counts += np.bincount(sample, minlength=4)
+        turns += len(sample)
     # two turns of the first episode were dropped
     assert counts / turns == pytest.approx(np.array([1, 9, 1, 4]) / 15, abs=0.02)
     assert turns / 2000 == pytest.approx(8, abs=0.5)

@@ -90,9 +90,9 @@ def test_rerolled_variances_are_unbiased():
     rng, weights, means = np.random.default_rng(0), np.array([0.5, 0.3, 0.2]), np.array([1, 0, -2])
     states = []
     for _ in range(1000):
-        drawn = rng.choice(3, size=24, p=weights)
-        returns = means[drawn] + 3 * rng.normal(size=24)
-        groups = [returns[drawn == k].tolist() for k in range(3) if (drawn == k).any()]
+        sample = rng.choice(3, size=24, p=weights)
+        returns = means[sample] + 3 * rng.normal(size=24)
+        groups = [returns[sample == k].tolist() for k in range(3) if (sample == k).any()]
         state = grouped_variance(groups)
         assert state is not None
         states.append(state)
