@@ -128,7 +128,7 @@ def attack(battery: Battery) -> None:
     for name in READERS:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(complete, copy)
-        expected[name], _output = read(name, copy)
+        expected[name], output = read(name, copy)
         assert not expected[name].startswith("refused"), expected[name]
         print(f"{name}: {expected[name]} {output.splitlines()[-1:]}", flush=True)
 

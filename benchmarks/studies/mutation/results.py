@@ -118,8 +118,9 @@ def table(sample: Sequence[Mutant], results: ResultsFile) -> tuple[str, float]:
     lines = [_row(module, count) for module, count in counts.items()]
     lines.append(_row("all", total))
     lines.append(
-        f"{killed} of {num_judged} killed: {_percent(killed, num_judged)} % (95 % interval {100 * low:.0f} "
-        f"to {100 * high:.0f} %), {total['import']} of them when the module is imported"
+        f"{killed} of {num_judged} killed: {_percent(killed, num_judged)} % (95 % interval "
+        f"{100 * low:.0f} to {100 * high:.0f} %), {total['import']} of them when the module is "
+        "imported"
     )
     header = f"{'module':<55} mutants equivalent killed survived timeout share"
     return "\n".join([header, *lines]), killed / max(num_judged, 1)
@@ -148,9 +149,10 @@ def _percent(part: int, count: int) -> str:
 
 
 def _row(name: str, count: Counter[str]) -> str:
-    _num_judged(count)
+    num_judged = _num_judged(count)
+    num_mutants = num_judged + count["equivalent"] + count["left"]
     return (
-        f"{name:<55} {num_judged + count['equivalent'] + count['left']:>7} {count['equivalent']:>10} "
+        f"{name:<55} {num_mutants:>7} {count['equivalent']:>10} "
         f"{count['killed']:>6} {count['survived']:>8} {count['timeout']:>7} "
-        f"{_percent(count['killed'], judged):>5}"
+        f"{_percent(count['killed'], num_judged):>5}"
     )
