@@ -82,6 +82,23 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class BatchEngine(Protocol):
+    """What an engine is, too, that can sample many calls outside of episodes at once."""
+
+    def samples_batches(self, sampling: Sampling) -> bool:
+        """Whether it does, with these parameters."""
+        ...
+
+    def sample_batch(
+        self, prompts: Sequence[np.ndarray], n: int, sampling: Sampling, key: RandomKey
+    ) -> list[list[Call]]:
+        """`n` calls for every prompt, with the newest weights: those that `submit` gives for the
+        keys (*key, prompt, call).
+        """
+        ...
+
+
+@runtime_checkable
 class WeightHolder(Protocol):
     """What an engine is, too, where the weights it samples with are on this machine's devices."""
 

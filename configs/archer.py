@@ -178,6 +178,8 @@ def get_config(variant: str = "subset-archer") -> Experiment:
     config.tokenizer = BPETokenizer(game.vocabulary, all_bytes=False, merge_across_spaces=True)
     if method == "released":
         config.agent.top_k = 50
+    if method in _online_methods(game):
+        config.engine.batch_rows = 256  # utterances in replayed states
     if "rl" in config.phases:
         config.phases["rl"].checkpoint_every = 8  # an iteration may take half a minute
     if method == "filtered":

@@ -32,6 +32,9 @@ class EngineConfig:
     # published; "": the policy's compute dtype.
     dtype: str = field(default="", metadata=OMITTED_AT_DEFAULT)
     drain_before_update: bool = False  # new weights wait until the calls in progress have ended
+    # calls of a program that samples calls outside of episodes, all at once (`Runtime.sample`), in
+    # which prompts that extend each other are read as one; 0: they are requests as in episodes
+    batch_rows: int = field(default=0, metadata=OMITTED_AT_DEFAULT)
     # `data` splits rows; `tensor` and `expert` split weights.
     mesh: MeshConfig = field(default_factory=lambda: MeshConfig(data=1))
     first_device: int = 0  # of this process's devices
@@ -75,12 +78,12 @@ def validate_engine_config(config: EngineConfig, num_shards: int) -> None:
     c = config
     if (
         min(c.rows, c.prefill_chunk, c.min_decode_steps, c.spans) < 1
-        or min(c.parked_slots, c.alternatives) < 0
+        or min(c.parked_slots, c.alternatives, c.batch_rows) < 0
         or c.positions < 2 ** (c.spans - 1)
     ):
         raise UserError(
-            "an engine needs rows, prefill_chunk, min_decode_steps, spans >= 1 and "
-            f"positions >= 2^(spans-1): {c}"
+            "an engine needs rows, prefill_chunk, min_decode_steps, spans >= 1, positions >= "
+            f"2^(spans-1), and nothing below 0: {c}"
         )
     if c.engines < 1:
         raise UserError(f"config.engine.engines must be at least 1, not {c.engines}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.engine import GenerationFuture, PromptImage
+from agentrl_jax.inference.batch_sampler import BatchSampler
 from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig, validate_engine_config
 from agentrl_jax.inference.kv_slots import SlotTable
@@ -102,6 +103,10 @@ class LocalEngine:
         self._pending_weights: tuple[Params, int, bool] | None = None
         self._params, self._version = self._device_state.put_weights(params), version
         self._device_state.warm_up(self._params, attention_lengths)
+        self._batch_sampler: BatchSampler | None = None
+        if c.batch_rows:
+            self._batch_sampler = BatchSampler(policy, mesh, c.batch_rows, c.positions)
+            self._batch_sampler.warm_up(self._params)
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
 
@@ -225,6 +230,24 @@ class LocalEngine:
             with self._condition:
                 self._pauses -= 1
                 self._notify()
+
+    def samples_batches(self, sampling: Sampling) -> bool:
+        """See `BatchEngine.samples_batches`."""
+        is_plain = not (sampling.forced or sampling.stop_strings or self.config.alternatives)
+        return self._batch_sampler is not None and is_plain
+
+    def sample_batch(
+        self, prompts: Sequence[np.ndarray], n: int, sampling: Sampling, key: RandomKey
+    ) -> list[list[Call]]:
+        """See `BatchEngine.sample_batch`."""
+        assert self._batch_sampler is not None
+        for prompt in prompts:
+            self._validate_request(prompt, sampling, ())
+        with self._condition:
+            weights = self._params, self._version
+            if self._pending_weights is not None:
+                weights = self._pending_weights[:2]
+        return self._batch_sampler.sample(*weights, prompts, n, sampling, key)
 
     def weights_in_use(self) -> Sequence[tuple[int, Params]]:
         """See `WeightHolder.weights_in_use`."""

@@ -124,19 +124,7 @@ def compile_programs(
     sync_shards = mesh.size > mesh.shape["data"]
     rows, scalar = NamedSharding(mesh, data), NamedSharding(mesh, replicated)
     layout = cache_sharding(mesh, cache)
-
-    def per_shard(
-        fn: Callable[..., Any], in_specs: tuple[PartitionSpec, ...], out_specs: Any
-    ) -> Callable[..., Any]:
-        return jax.shard_map(
-            fn,
-            mesh=mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            axis_names={"data"},
-            check_vma=False,
-        )
-
+    per_shard = functools.partial(per_data_shard, mesh)
     programs = Programs(
         prefill=jax.jit(
             per_shard(
@@ -165,21 +153,35 @@ def compile_programs(
             donate_argnums=(0, 1),
         ),
     )
-    if jax.process_count() == 1 or rows.is_fully_replicated:
-        return programs
     return Programs(
         *(
-            _put_inputs_first(program, rows)
+            put_inputs_first(program, rows)
             for program in (programs.prefill, programs.decode, programs.copy_slots)
         )
     )
 
 
-def _put_inputs_first(program: Callable[..., Any], rows: NamedSharding) -> Callable[..., Any]:
-    """The program with its host arrays put on the devices first.
+def per_data_shard(
+    mesh: Mesh, fn: Callable[..., Any], in_specs: tuple[PartitionSpec, ...], out_specs: Any
+) -> Callable[..., Any]:
+    """`fn` of each shard of the mesh's data axis alone."""
+    return jax.shard_map(
+        fn,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names={"data"},
+        check_vma=False,
+    )
+
+
+def put_inputs_first(program: Callable[..., Any], rows: NamedSharding) -> Callable[..., Any]:
+    """The program with its host arrays put on the devices first, where that is needed.
 
     With several processes jit shards no host arrays, not even over its own devices.
     """
+    if jax.process_count() == 1 or rows.is_fully_replicated:
+        return program
 
     def call(*args: Any) -> Any:
         return program(

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.engine import Engine
+from agentrl_jax.engine import BatchEngine, Engine
 from agentrl_jax.errors import UserError
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.policy import Params
@@ -349,6 +349,8 @@ class Runtime:
         """
         player = self._agent(agent)
         name, engine = player.engine, self.engines[player.engine]
+        if isinstance(engine, BatchEngine) and engine.samples_batches(player.sampling):
+            return await asyncio.to_thread(engine.sample_batch, prompts, n, player.sampling, key)
         self._slots.check_none_held(name)
 
         async def sample_one(i: int, j: int) -> Call:

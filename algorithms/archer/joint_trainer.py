@@ -190,19 +190,24 @@ class JointCriticTrainer(TwinCriticTrainer):
         utterances: Sequence[Sequence[TokenizedText]],
         process_group: ProcessGroup,
     ) -> UtteranceValues:
-        turns = [
-            EpisodeTurn(s.ids, branch=text.ids)
-            for s, texts in zip(states, utterances, strict=True)
-            for text in texts
-        ]
+        """As `TwinCriticTrainer.values`; utterances of a state that are equal are read once."""
+        turns: list[EpisodeTurn] = []
+        turn_of_pair: list[int] = []
+        for s, texts in zip(states, utterances, strict=True):
+            first: dict[bytes, int] = {}
+            for text in texts:
+                turn_of_pair.append(first.setdefault(text.ids.tobytes(), len(turns)))
+                if turn_of_pair[-1] == len(turns):
+                    turns.append(EpisodeTurn(s.ids, branch=text.ids))
         q, v = np.zeros((2, len(turns)), np.float32)
         for packed in self._pack(turns, self._branched, process_group):
             batch = _episode_batch(packed, np.ones(len(turns)))
             scores = self._score(state, split_bins(batch, self._rows_per_microbatch))
             for values, score in zip((q, v), scores):
                 values[packed.turn] = score[packed.row, packed.column]
-        shape = (len(states), len(turns) // max(len(states), 1))
-        return UtteranceValues(q.reshape(shape), v[np.arange(len(states)) * shape[1]])
+        count = len(turn_of_pair) // max(len(states), 1)
+        pairs = np.array(turn_of_pair, np.int64).reshape(len(states), count)
+        return UtteranceValues(q[pairs], v[pairs[:, 0]] if count else v)
 
     def min_target_q(
         self, target: Params, states: Sequence[TokenizedText], utterances: Sequence[TokenizedText]
