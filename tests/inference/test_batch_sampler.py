@@ -59,7 +59,7 @@ def contents(call: Call) -> Any:
 def test_a_batch_has_the_calls_of_requests(rows: int, mesh: dict[str, int]):
     with (
         open_runtime() as one_by_one,
-        open_runtime(batch_rows=rows, mesh=MeshConfig(**mesh)) as all,
+        open_runtime(batch_rows=rows, mesh=MeshConfig(**mesh)) as batches,
     ):
         reasons = set()
         for agent in SAMPLINGS:
