@@ -155,6 +155,7 @@ ALGORITHM_METRICS = (
         ("ratio_outside", "fraction", "of tokens whose ratio is outside exp(-0.2) to exp(0.2)"),
         ("clipped/high", "fraction", "of tokens with advantage > 0 and a ratio over the clip"),
         ("clipped/low", "fraction", "of tokens with advantage < 0 and a ratio below the clip"),
+        ("proximal_kl", "nats", "of the policy from before the step, per token; with `max_kl`"),
         ("off_policy/kl", "nats", "k3 of learner and sampler in the first update, per token"),
         ("off_policy/logp_gap", "nats", "between learner's and sampler's log-prob, first update"),
         ("off_policy/trust", "", "importance weight of a token, in the first update"),
@@ -177,6 +178,7 @@ ALGORITHM_METRICS = (
         ("groups_kept", "fraction", "of groups after filters and replay, by those played"),
         ("skipped", "updates", "without any sequence to train on, in total"),
         ("gradient_spike", "", "gradient norm by its moving average before"),
+        ("updates_left_out", "updates", "since the policy left its trust region, in total"),
     ), by_agent=True),
     MetricGroup("Transformed rewards", "algorithms/experience/reward_metrics.py", _rows(
         ("trained_reward", "reward", "return after reward transforms"),
@@ -194,10 +196,20 @@ ALGORITHM_METRICS = (
     ), by_agent=True),
     MetricGroup("ArCHer", "algorithms/archer/algorithm.py", _rows(
         ("replay/turns", "turns", "in the replay buffers of all processes, in total"),
+        ("replay/reads_per_turn", "reads", "of the critic's steps by the turns just played"),
+        ("kl_from_start", "nats", "of the policy at the iteration's start, per token it played"),
+        ("actor_steps", "steps", "of the policy on replayed states, in total"),
+        ("advantage/beta", "", "weight of the return in an anchored advantage"),
         ("baseline/value", "reward", "of the actor's token-level critic"),
         ("baseline/value_loss", "", "of the actor's token-level critic"),
     ), by_agent=True),
+    MetricGroup("ArCHer's own turns", "algorithms/archer/own_turns.py", _rows(
+        ("critic/correlation", "", "of Q - V with G - V, anchored Q - m with G - m; untrained"),
+        ("utterances/repeated", "fraction", "of turns that repeat an utterance of their episode"),
+        ("advantage/state_share", "fraction", "of the variance of Q - V that is between states"),
+    ), by_agent=True),
     MetricGroup("ArCHer's critic", "algorithms/archer/critic_losses.py", _rows(
+        ("pretraining/<name>", "", "`critic/<name>` of the steps on demonstrations"),
         ("critic/q", "reward", "of the first Q"),
         ("critic/v", "reward", "of the first V"),
         ("critic/q_loss", "", "of all Q"),

@@ -46,7 +46,7 @@ docstrings say which values are the paper's, which the released code's, and whic
 | DPO | 2305.18290 | `dpo` | `pairwise` |
 | LMRL-Gym's baselines | 2311.18232 | `monte_carlo`, `online_filtered_cloning`, `ppo_with_imitation` | `lmrl_gym` |
 | ILQL | 2206.11871 | `ilql` | `lmrl_gym` |
-| ArCHer, CHAI | 2402.19446 | `archer`, `archer_offline`, `reinforce_offline`, `chai` | `hierarchical` |
+| ArCHer, CHAI | 2402.19446 | `archer`, `archer_offline`, `reinforce_offline`, `anchored_archer`, `chai` | `hierarchical` |
 """  # noqa: E501
 
 from agentrl_jax.algorithms.methods.actor_critic import (
@@ -74,6 +74,7 @@ from agentrl_jax.algorithms.methods.group_relative import (
 )
 from agentrl_jax.algorithms.methods.gui import active_vln, arpo_gui, dart, ui_s1
 from agentrl_jax.algorithms.methods.hierarchical import (
+    anchored_archer,
     archer,
     archer_offline,
     chai,
@@ -113,6 +114,7 @@ __all__ = [
     "FlywheelConfig",
     "active_vln",
     "aepo",
+    "anchored_archer",
     "archer",
     "archer_offline",
     "arpo",

@@ -225,6 +225,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     ),
     "active_vln": policy_gradient(gui.active_vln),
     "aepo": policy_gradient(tool_use.aepo, ("find",)),
+    "anchored_archer": utterance_critic(hierarchical.anchored_archer, ACTOR, pretrain_steps=0),
     "archer": utterance_critic(hierarchical.archer, ACTOR),
     "archer_offline": utterance_critic(hierarchical.archer_offline, ACTOR),
     "arpo": policy_gradient(tool_use.arpo, ("find",), True),
