@@ -1,8 +1,7 @@
 """ArCHer's claim (arXiv 2402.19446): fewer environment turns than PPO, on tasks chosen by rho.
 
 The variant is TASK-SIDE. All sides of a task start from the same fine-tuned policy of a seed, and
-train until `turns` environment turns are played; 0 sides of a seed share it by the run folder's
-`sft` checkpoint. Tasks:
+train until `turns` environment turns are played. Tasks:
 
 - A: the ten words of Twenty Questions of ArCHer's subset, about 3 tokens an utterance;
 - B: the same, spelled in characters: about 20 tokens an utterance;
@@ -11,8 +10,10 @@ train until `turns` environment turns are played; 0 sides of a seed share it by 
 - D: 35 words in three categories, demonstrated by the expert half of the time.
 
 Sides: ppo (`turn_ppo`, gamma 1; flags set lambda), ppo_epochs (4 epochs), ppo_published (1,024
-games a step, as in the paper: a declared weak line), archer (as published), and start (the
-fine-tuned policy alone).
+games a step, as in the paper: a declared weak line), archer (as published), anchored (with all
+options: `hierarchical.anchored_archer`, beta .5), and of that anchored_q (beta 0), anchored_returns
+(beta 1), no_reuse (the replay holds the last iteration) and few_updates (as many critic steps as
+PPO), and start (the fine-tuned policy alone).
 
 `agentrl-bench archer_claim` runs them all and writes the tables of docs/archer.md.
 
@@ -42,6 +43,7 @@ from agentrl_jax.configs.twenty_questions import question_tokens
 from agentrl_jax.context import LastMessages
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.heads import HeadConfig
+from agentrl_jax.models.joint_critic import JointCriticConfig
 from agentrl_jax.models.tokenizers import BPETokenizer, CharacterTokenizer
 from agentrl_jax.models.utterance_critic import (
     FreshEncoderConfig,
@@ -50,7 +52,7 @@ from agentrl_jax.models.utterance_critic import (
 )
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.sources import Demonstrations
+from agentrl_jax.training.sources import Demonstrations, MixedSource
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,12 @@ class ClaimTask(SmallTask):
     gamma: float = 0.95  # of ArCHer, per turn
     value_bias: float = -9.0  # initial bias of ArCHer's heads
     demonstrations: int = 4000
+    sft_batch: int = 16
     by_character: bool = False  # the tokenizer
     bin_length: int = 128
+    branch_lengths: tuple[int, ...] = (8, 24)  # of utterances in the joint critic's rows
+    group_size: int = 8  # utterances that are drawn in a state for its mean of Q
+    first_replay: int = 500  # demonstrations in the replay, of those that cloning learns from
     last_observation: bool = False  # the prompt is the last observation alone
     state_length: int = 48  # that ArCHer's published critic pads to, in tokens of its encoder
     utterance_length: int = 8
@@ -94,6 +100,10 @@ def _chain(answer_length: int) -> ClaimTask:
         gamma=1.0,
         value_bias=0.2,
         demonstrations=200,
+        sft_batch=2,
+        branch_lengths=(answer_length + 2,),
+        group_size=4,
+        first_replay=20,
         by_character=True,
         bin_length=512,
         last_observation=True,
@@ -109,6 +119,7 @@ TASKS = {
         "mixture",
         960,
         budget=44,
+        branch_lengths=(44,),
         by_character=True,
         state_length=960,
         utterance_length=44,
@@ -117,6 +128,10 @@ TASKS = {
     "C24": _chain(24),
     "D": _questions("animals+fruits+vehicles", "half", 160, turns=4800),
 }
+
+
+# The sides whose replay begins with demonstrations.
+REPLAYING = ("anchored", "anchored_q", "anchored_returns", "no_reuse", "few_updates")
 
 
 def get_config(variant: str = "A-ppo") -> Experiment:
@@ -143,7 +158,11 @@ def get_config(variant: str = "A-ppo") -> Experiment:
     assert config.demonstrations is not None
     config.demonstrations.episodes = task.demonstrations
     config.evaluation.training_episodes = 128
-    config.phases["sft"].source = Demonstrations(batch=16)
+    if "rl" in config.phases and side in REPLAYING:
+        first = Demonstrations(batch=task.first_replay)
+        rl = config.phases["rl"]
+        rl.source = MixedSource(rollouts(tasks=16, group_size=1), first, only_first_step=True)
+    config.phases["sft"].source = Demonstrations(batch=task.sft_batch)
     config.phases["sft"].algorithm = BehaviorCloningConfig(
         optimizer=AdamWConfig(4e-3, warmup_steps=30, final_fraction=0.1),
         bin_length=task.bin_length,
@@ -166,7 +185,35 @@ def _sides(task: ClaimTask) -> dict[str, AlgorithmConfig | None]:
         "ppo_epochs": replace(ppo, epochs=4),
         "ppo_published": ppo,
         "archer": _published_archer(task),
+        "anchored": _anchored(task),
+        "anchored_q": _anchored(task, beta=0.0),
+        "anchored_returns": _anchored(task, beta=1.0),
+        "no_reuse": _anchored(task, recent=None),
+        "few_updates": _anchored(task),
     }
+
+
+def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfig:
+    """With all options: a joint critic that is pretrained on the demonstrations, no warm-up, and
+    returns that hold its advantages.
+    """
+    critic = hierarchical.joint_critic(
+        JointCriticConfig(head=HeadConfig(layers=2, hidden=128, scale=0.1, bias=task.value_bias)),
+        loss=OnPolicyTDLoss(task.gamma),
+        batch=128,
+        row_length=2 * task.max_length,
+        utterance_lengths=task.branch_lengths,
+        branch_tokens=32 * task.branch_lengths[0],
+        microbatch=4,
+        optimizer=AdamWConfig(1e-3, b2=0.999),
+    )
+    actor = hierarchical.anchored_actor(
+        optimizer=AdamWConfig(1e-3, b2=0.999), bin_length=task.bin_length, microbatch=8
+    )
+    settings = {"critic_steps": 6, "pretrain_steps": 100, "capacity": 10_000, **loop}
+    return hierarchical.anchored_archer(
+        critic, actor, beta=beta, group_size=task.group_size, **settings
+    )
 
 
 def _published_archer(task: ClaimTask) -> AlgorithmConfig:

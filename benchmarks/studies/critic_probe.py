@@ -1,6 +1,6 @@
 """Does an utterance critic value repeated questions less? Probes the critic of an ArCHer run.
 
-    python benchmarks/studies/critic_probe.py runs/archer-subset-archer [--rerolls=64]
+    python benchmarks/studies/critic_probe.py runs/archer-subset-archer [--rerolls=8]
 
 The run is of a game of questions. In states of its own evaluation, repeating a question that was
 answered "No." only loses a turn. `--samples` utterances are drawn from the policy in each state, so
@@ -9,11 +9,11 @@ states in which it drew both kinds, the fraction of pairs in which the critic ra
 question below the new one (.5: it does not distinguish them), and the mean advantages of both, of
 all drawn utterances, and of those that won a game.
 
-With `--rerolls`, in the first `--states` states so many games go on from each (of Twenty Questions,
-with an object that the answers leave open), and the critic's advantage is correlated with the mean
-return by utterance, both less their means over the state's games: `correlation`. `rho` is that of
-one return with the true advantage (`launch.benchmarks.archer.rho`): a critic is worth following
-where its correlation is above it.
+With `--rerolls`, so many games go on from each of the policy's utterances in the first `--states`
+states (of Twenty Questions, with an object that the answers leave open). `correlation` is that of
+the critic's advantage with the true one, both less their means over the state's utterances; `rho`
+that of one return (`launch.benchmarks.archer.rho`): a critic is worth following where its
+correlation is above it.
 """
 
 import argparse
@@ -36,9 +36,8 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.launch.benchmarks.archer.rho import (
     PossibleTargets,
     Rerolls,
-    grouped_variance,
     mean_variance,
-    returns_by_utterance,
+    nested_variance,
 )
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer
 from agentrl_jax.learner.train_state import TrainState
@@ -75,20 +74,17 @@ def draw_utterances(
     calls = run.runtime.run(
         run.runtime.sample("policy", prompts, samples, (run.experiment.seed, 7))
     )
-    return [
-        [decode_ids(call.action, run.agent) for call in utterance_samples]
-        for utterance_samples in calls
-    ]
+    return [[decode_ids(call.action, run.agent) for call in utterances] for utterances in calls]
 
 
 def pairs_of(
-    turns: Sequence[Transition], utterance_samples: Sequence[Sequence[TokenizedText]]
+    turns: Sequence[Transition], samples: Sequence[Sequence[TokenizedText]]
 ) -> list[tuple[TokenizedText, TokenizedText, TokenizedText]]:
     """States with two questions of the policy's: one that was answered "No." before, and a new one,
     each the first that was drawn.
     """
     pairs = []
-    for turn, utterances in zip(turns, utterance_samples, strict=True):
+    for turn, utterances in zip(turns, samples, strict=True):
         answers = answered_questions(turn.state)
         texts = [(utterance, utterance.text.strip()) for utterance in utterances]
         old = [x for x, text in texts if answers.get(text) == "No."]
@@ -101,31 +97,31 @@ def pairs_of(
 def correlation_with_returns(
     run: Run,
     trajectories: Sequence[Trajectory],
-    states: int,
+    samples: int,
     rerolls: int,
     advantage: Callable[[Sequence[TokenizedText], Sequence[TokenizedText]], np.ndarray],
 ) -> dict[str, float]:
-    """The correlation of the critic's advantages with returns by utterance, over re-rolled games,
-    and rho.
+    """The correlation of the critic's advantages with the true ones, over re-rolled games, and rho.
+
+    One return is the true advantage with noise: the correlation with it is that with the true
+    advantage times rho.
     """
-    rng = np.random.default_rng(0)
-    posterior = PossibleTargets(run.experiment.environment.options.get("words", "all"))
-    environment, predicted, returned, variances = run.experiment.environment, [], [], []
-    for i, trajectory in enumerate(trajectories[:states]):
+    rng, environment = np.random.default_rng(0), run.experiment.environment
+    posterior = PossibleTargets(environment.options.get("words", "all"))
+    predicted, returned, variances = [], [], []
+    for i, trajectory in enumerate(trajectories):
         turn = int(rng.integers(len(trajectory.turns)))
         task = Task(environment.name, trajectory.seed, dict(environment.options))
-        strategy = Rerolls(trajectory, turn, rerolls, posterior)
-        (games,) = run.runtime.collect(strategy, [task], (run.experiment.seed, 8 + i))
-        transitions = [transitions_of(t, run.agent, 1.0)[turn] for t in games.trajectories]
+        strategy = Rerolls(trajectory, turn, samples, rerolls, posterior)
+        (group,) = run.runtime.collect(strategy, [task], (run.experiment.seed, 8 + i))
+        transitions = [transitions_of(t, run.agent, 1.0)[turn] for t in group.trajectories]
         estimate = advantage([x.state for x in transitions], [x.utterance for x in transitions])
-        returns = np.array([x.return_to_go for x in transitions])
-        predicted.append(estimate - estimate.mean())
-        returned.append(returns - returns.mean())
-        variance = grouped_variance(returns_by_utterance(games, turn))
-        variances += [] if variance is None else [variance]
+        returns = np.array(strategy.returns)
+        predicted.append(np.repeat(estimate - estimate.mean(), rerolls))
+        returned.append((returns - returns.mean()).ravel())
+        variances.append(nested_variance(strategy.returns))
     one_return = float(np.corrcoef(np.concatenate(predicted), np.concatenate(returned))[0, 1])
     rho = mean_variance(variances).rho
-    # one return is the true advantage with noise: its correlation with it is rho
     return {"rho": rho, "correlation": one_return / rho if rho else float("nan")}
 
 
@@ -136,7 +132,7 @@ def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
         run.runtime.publish(state.params, 0)
         trajectories = run.evaluations.all_trajectories(run.experiment.phases["rl"].label)
         turns = [turn for t in trajectories for turn in transitions_of(t, run.agent, 1.0)]
-        utterance_samples = draw_utterances(run, turns, samples)
+        sampled_utterances = draw_utterances(run, turns, samples)
 
         def advantage(
             states: Sequence[TokenizedText], utterances: Sequence[TokenizedText]
@@ -145,11 +141,11 @@ def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
                 state.extra.critic, states, utterances, ProcessGroup()
             )
 
-        pairs = pairs_of(turns, utterance_samples)
+        pairs = pairs_of(turns, sampled_utterances)
         won = [turn for turn in turns if turn.terminated and turn.reward == 0]
         each = [
             (turn.state, x)
-            for turn, utterances in zip(turns, utterance_samples)
+            for turn, utterances in zip(turns, sampled_utterances)
             for x in utterances
         ]
         means = {
@@ -164,16 +160,18 @@ def main(run_dir: Path, samples: int, states: int, rerolls: int) -> None:
             **{name: float(np.mean(x)) for name, x in means.items() if len(x)},
         }
         if rerolls:
-            result |= correlation_with_returns(run, trajectories, states, rerolls, advantage)
+            result |= correlation_with_returns(
+                run, trajectories[:states], samples, rerolls, advantage
+            )
     print(json.dumps({name: round(x, 3) for name, x in result.items()}))
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--samples", type=int, default=8, help="utterances drawn in each state")
     parser.add_argument("--states", type=int, default=64, help="states with re-rolled games")
-    parser.add_argument("--rerolls", type=int, default=0, help="games of each; 0: none")
+    parser.add_argument("--rerolls", type=int, default=0, help="games of each utterance; 0: none")
     return parser.parse_args()
 
 

@@ -37,9 +37,9 @@ class ArcherClaim:
     """
 
     only: str = option("", "Pairs TASK-SIDE to run, separated by commas; empty: none.")
-    seeds: int = option(len(SEEDS), "How many of the compared seeds to play, from 0 on.", 0)
+    seeds: int = option(len(SEEDS), "How many of the compared seeds to play.", 0)
     rho: bool = option(False, "Measure rho of the tasks named by --only alone (A,C1).")
-    rerolls: int = option(64, "Games that go on from each state, for rho of Twenty Questions.", 2)
+    rerolls: int = option(8, "Games that go on from each utterance, for rho.", 2)
     runs: str = option("runs/archer_claim", "The folder of demonstrations and fine-tuned policies.")
     folder: str = option("benchmarks/results/archer_claim", "The folder of the cached cells.")
     page: str = option("docs/archer.md", "The page with the tables.")
@@ -64,7 +64,10 @@ class ArcherClaim:
                 for task, side in pairs:
                     if task not in trainers:
                         trainers[task] = stack.enter_context(self._open(task))
-                    self._run_side(task, side, trainers[task])
+                    self._tune(task, side, trainers[task])
+                for seed in SEEDS[: self.seeds]:  # all sides of a seed, which are compared
+                    for task, side in pairs:
+                        self._run_seed(task, side, seed, trainers[task])
         print("\n\n".join(self._tables().values()))
         return {"bench": "archer_claim", **table.summary(Path(self.folder))}
 
@@ -88,18 +91,20 @@ class ArcherClaim:
             save_expert(task, trainer, Path(self.folder))
         return trainer
 
-    def _run_side(self, task: str, side: ClaimSide, trainer: TurnTrainer) -> None:
+    def _tune(self, task: str, side: ClaimSide, trainer: TurnTrainer) -> None:
         folder = Path(self.folder)
         while missing := _missing(tuning_cells(task, side, folder), folder):
             self._run_cell(missing[0], trainer)
+
+    def _run_seed(self, task: str, side: ClaimSide, seed: int, trainer: TurnTrainer) -> None:
+        folder = Path(self.folder)
         setting = tuned_setting(task, side, folder)
         if setting is None:
             raise UserError(
                 f"{side.variant} takes the setting of {side.tuned_as}, which is not tuned on "
                 f"{task}: run --only={task}-{side.tuned_as} first"
             )
-        cells = [ClaimCell(task, side, setting, seed) for seed in SEEDS[: self.seeds]]
-        for cell in _missing(cells, folder):
+        for cell in _missing([ClaimCell(task, side, setting, seed)], folder):
             self._run_cell(cell, trainer)
 
     def _run_cell(self, cell: ClaimCell, trainer: TurnTrainer) -> None:

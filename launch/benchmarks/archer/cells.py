@@ -21,7 +21,8 @@ from agentrl_jax.storage.files import write_json
 from agentrl_jax.trajectories import Trajectory
 
 CONFIG = "configs/archer_claim.py"
-STATES = 96  # of which rho is measured
+STATES, UTTERANCES = 96, 8  # of which rho is measured
+PROMOTED = 2  # settings that play the second tuning seed
 VARIED = 1  # settings of the grid near which a side's second field is varied
 PROMOTED = 2  # settings of the first round that play the second tuning seed
 
@@ -92,14 +93,14 @@ def save_credit(task: str, trainer: TurnTrainer, rerolls: int, folder: Path) -> 
         how = f"exact, for a policy that is right with probability {right:.3f}"
     else:
         posterior = PossibleTargets(options["words"])
-        variance = trainer.rerolled_variance(seed, STATES, rerolls, posterior)
-        how = f"{STATES} states of {rerolls} games each"
+        variance = trainer.rerolled_variance(seed, STATES, UTTERANCES, rerolls, posterior)
+        how = f"{STATES} states, {UTTERANCES} utterances of each, {rerolls} games of these"
     write_json(
         folder / task / "rho.json",
         {
             **asdict(variance),
             "rho": variance.rho,
-            "bound": variance.bound,
+            "bound": variance.bound if variance.rho else None,
             "how": how,
             "return": float(np.mean([t.total_reward for t in episodes])),
             "turns_per_game": len(turns) / len(episodes),
@@ -167,10 +168,15 @@ def _grid(task: str, side: ClaimSide) -> list[Setting]:
     return side.grid(TASKS[task].turns_per_game)
 
 
-def _finalists(task: str, side: ClaimSide, folder: Path) -> list[Setting]:
+def _tried(task: str, side: ClaimSide, folder: Path) -> list[Setting]:
+    """All settings of the first tuning seed."""
     best = _ranked(task, side, _grid(task, side), folder)
     varied = [x for setting in best[:VARIED] for x in side.variations(setting)]
-    return _ranked(task, side, [*_grid(task, side), *varied], folder)[:PROMOTED]
+    return [*_grid(task, side), *varied]
+
+
+def _finalists(task: str, side: ClaimSide, folder: Path) -> list[Setting]:
+    return _ranked(task, side, _tried(task, side, folder), folder)[:PROMOTED]
 
 
 def _complete(cells: Sequence[ClaimCell], folder: Path) -> bool:

@@ -7,10 +7,11 @@ precision: the most that credit alone can gain, at equal updates.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from agentrl_jax.environment import make
 from agentrl_jax.envs.lmrl.twenty_questions.game import TwentyQuestions
 from agentrl_jax.envs.lmrl.twenty_questions.knowledge import all_items
 from agentrl_jax.rollout.episode import Prefix
@@ -51,38 +52,30 @@ def chain_variance(length: int, horizon: int, right: float) -> CreditVariance:
     visits, advantage, residual, turns = np.zeros(length + 1), 0.0, 0.0, 0.0
     visits[0] = 1.0
     for left in range(horizon, 0, -1):
-        current, after = visits[:length], value[left - 1]
+        occupancy, after = visits[:length], value[left - 1]
         q_right, q_wrong = after[1:], after[back]
-        advantage += float(current @ (right * (1 - right) * (q_right - q_wrong) ** 2))
+        advantage += float(occupancy @ (right * (1 - right) * (q_right - q_wrong) ** 2))
         each = right * q_right * (1 - q_right) + (1 - right) * q_wrong * (1 - q_wrong)
-        residual += float(current @ each)
-        turns += float(current.sum())
+        residual += float(occupancy @ each)
+        turns += float(occupancy.sum())
         visits = np.zeros(length + 1)
-        visits[1:] += right * current
-        np.add.at(visits, back, (1 - right) * current)
+        visits[1:] += right * occupancy
+        np.add.at(visits, back, (1 - right) * occupancy)
         visits[length] = 0.0
     return CreditVariance(advantage / turns, residual / turns)
 
 
-def grouped_variance(groups: Sequence[Sequence[float]]) -> CreditVariance | None:
-    """The components of variance of the returns of one state, grouped by their utterance: the
-    unbiased estimates of a one-way random-effects analysis; None without two utterances or without
-    an utterance that was drawn twice.
+def nested_variance(returns: Sequence[Sequence[float]]) -> CreditVariance:
+    """The components of variance of the returns of one state, [utterances, games of each].
+
+    The utterances are independent draws of the policy, with repetitions. Between them the means
+    vary by Var(A) + Var(G | s, a) / games; the estimates are unbiased, so the first may be
+    negative.
     """
-    sizes = np.array([len(group) for group in groups], np.float64)
-    count, total = len(groups), sizes.sum()
-    if count < 2 or total == count:
-        return None
-    means = np.array([np.mean(group) for group in groups])
-    mean = float(sizes @ means / total)
-    within = sum(float(np.sum((np.asarray(x) - m) ** 2)) for x, m in zip(groups, means))
-    residual = within / (total - count)
-    between = float(sizes @ (means - mean) ** 2) / (count - 1)
-    size = (total - float(sizes @ sizes) / total) / (count - 1)
-    component = (between - residual) / size
-    # of the population of utterances as they are drawn, not of the distinct ones
-    share = 1 - float(np.sum((sizes / total) ** 2))
-    return CreditVariance(component * share, residual)
+    x = np.asarray(returns, np.float64)
+    residual = float(np.mean(np.var(x, axis=1, ddof=1)))
+    between = float(np.var(x.mean(axis=1), ddof=1))
+    return CreditVariance(between - residual / x.shape[1], residual)
 
 
 def mean_variance(states: Sequence[CreditVariance]) -> CreditVariance:
@@ -111,58 +104,107 @@ class PossibleTargets:
 
 @dataclass
 class Rerolls:
-    """A strategy: games that go on from the same state, each with one of its possible targets."""
+    """A strategy: utterances of the policy in one state, and games that go on from each.
+
+    Each game has a target that the state leaves open, drawn anew: what it replies to the utterance
+    is asked of an environment of its own. The group is that of the utterances' first games.
+    """
 
     trajectory: Trajectory
     turn: int  # the state is that before this turn
-    count: int
+    utterances: int
+    games: int  # of each utterance
     posterior: Posterior
+    returns: list[list[float]] = field(default_factory=list)  # from the turn on, once collected
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
-        turns = self.trajectory.turns[: self.turn]
-        options, rng = self.posterior(turns), np.random.default_rng(key)
+        rng, turns = np.random.default_rng(key), self.trajectory.turns[: self.turn]
+        options = self.posterior(turns)
+
+        def possible_task() -> Task:
+            return replace(task, reset_options=options[int(rng.integers(len(options)))])
+
         prefix = Prefix(self.trajectory.opening, turns, self.trajectory.sample)
-        choices = rng.integers(len(options), size=self.count).tolist()
-        return await gather_group(
+        group = await gather_group(
             task,
             [
-                runtime.episode(
-                    replace(task, reset_options=options[choice]), "policy", key, sample, prefix
-                )
-                for sample, choice in enumerate(choices, 1)
+                runtime.episode(possible_task(), "policy", key, sample, prefix)
+                for sample in range(self.utterances)
             ],
         )
+        for i, trajectory in enumerate(group.trajectories):
+            values = [_return_from(trajectory, self.turn)]
+            possible_tasks = [possible_task() for _ in range(self.games - 1)]
+            replies = [
+                (possible, next_turn(possible, turns, trajectory.turns[self.turn]))
+                for possible in possible_tasks
+            ]
+            values += [turn.reward for _, turn in replies if is_last(turn)]
+            games = await gather_group(
+                task,
+                [
+                    runtime.episode(
+                        possible, "policy", key, sample, replace(prefix, turns=(*turns, turn))
+                    )
+                    for sample, (possible, turn) in enumerate(
+                        replies, self.utterances + i * self.games
+                    )
+                    if not is_last(turn)
+                ],
+            )
+            self.returns.append(values + [_return_from(t, self.turn) for t in games.trajectories])
+        return group
+
+
+def is_last(turn: Turn) -> bool:
+    """Whether the game ends with it."""
+    return turn.terminated or turn.truncated
+
+
+def next_turn(task: Task, turns: Sequence[Turn], turn: Turn) -> Turn:
+    """A turn as a task's environment answers it after some turns."""
+    env = make(task.environment, task.options)
+    env.reset(seed=task.seed, options=task.reset_options)
+    for before in turns:
+        env.step(before.action)
+    observation, reward, terminated, truncated, info = env.step(turn.action)
+    return replace(
+        turn,
+        observation=tuple(observation),
+        reward=float(reward),
+        terminated=terminated,
+        truncated=truncated,
+        info=info,
+    )
 
 
 def rerolled_variance(
-    runtime: Runtime, tasks: Sequence[Task], count: int, posterior: Posterior, seed: int
+    runtime: Runtime,
+    tasks: Sequence[Task],
+    utterances: int,
+    games: int,
+    posterior: Posterior,
+    seed: int,
 ) -> CreditVariance:
-    """By games of the policy: a state of each task's game, from which `count` games go on.
+    """By games of the policy: a state of each task's game, from which others go on.
 
     Args:
         runtime: with the agent "policy", whose engine holds the policy.
         tasks: a game each, of which one turn is drawn.
-        count: games that go on from each state.
+        utterances: of the policy in each state.
+        games: that go on from each of these.
         posterior: the reset options that the state leaves open.
         seed: of the random numbers.
     """
-    rng = np.random.default_rng(seed)
-    variances = []
+    rng, variances = np.random.default_rng(seed), []
     for i, group in enumerate(runtime.collect(IndependentEpisodes(1), tasks, (seed, 0))):
         for trajectory in group.trajectories:
             turn = int(rng.integers(len(trajectory.turns)))
-            rerolls = Rerolls(trajectory, turn, count, posterior)
-            (games,) = runtime.collect(rerolls, [tasks[i]], (seed, 1 + i))
-            variance = grouped_variance(returns_by_utterance(games, turn))
-            if variance is not None:
-                variances.append(variance)
+            rerolls = Rerolls(trajectory, turn, utterances, games, posterior)
+            runtime.collect(rerolls, [tasks[i]], (seed, 1 + i))
+            variances.append(nested_variance(rerolls.returns))
     return mean_variance(variances)
 
 
-def returns_by_utterance(group: Group, turn: int) -> list[list[float]]:
-    """The returns from a turn on of a group's games, grouped by what was written in it."""
-    grouped: dict[str, list[float]] = {}
-    for trajectory in group.trajectories:
-        turns = trajectory.turns[turn:]
-        grouped.setdefault(turns[0].action.text, []).append(sum(x.reward for x in turns))
-    return list(grouped.values())
+def _return_from(trajectory: Trajectory, turn: int) -> float:
+    return float(sum(x.reward for x in trajectory.turns[turn:]))

@@ -1,6 +1,7 @@
 """The tables of ArCHer's claim, from the cells that are cached."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
 from agentrl_jax.reporting.statistics import mean_interval
 
 BASE = "ppo"
+DIAGNOSES = {
+    "critic/correlation": "critic's correlation",
+    "utterances/repeated": "repeated utterances",
+    "entropy": "entropy",
+}
 CREDIT_FORMATS = {
     "turns_per_game": ".0f",
     "tokens_per_utterance": ".1f",
@@ -41,20 +47,32 @@ def claim_table(folder: Path) -> str:
 
 
 def tuning_table(folder: Path) -> str:
-    """Turns to half way of each setting that was tried, on the tuning seeds."""
-    heads = ("task", "side", "setting", *(f"seed {seed}" for seed in TUNING_SEEDS))
-    lines = table_header(*heads)
+    """Turns to half way of each setting that was tried, on the tuning seeds, and how good its
+    critic was.
+    """
+    seeds = (f"seed {seed}" for seed in TUNING_SEEDS)
+    lines = table_header("task", "side", "setting", *seeds, *DIAGNOSES.values())
     for task in TASKS:
         for side in SIDES.values():
-            measured: dict[str, dict[int, TurnsToLevel]] = {}
+            by_setting: dict[str, dict[int, ClaimCell]] = {}
             for cell in tuning_cells(task, side, folder):
-                turns = cell_turns(cell, folder)
-                if turns is not None:
-                    measured.setdefault(cell.setting.name, {})[cell.seed] = turns
-            for name, by_seed in measured.items():
-                columns = [_format_turns(by_seed.get(seed)) for seed in TUNING_SEEDS]
+                if cell.load(folder) is not None:
+                    by_setting.setdefault(cell.setting.name, {})[cell.seed] = cell
+            for name, cells in by_setting.items():
+                columns = [
+                    _format_turns(cell_turns(cells[seed], folder) if seed in cells else None)
+                    for seed in TUNING_SEEDS
+                ]
+                metrics = [cell.load(folder) for cell in cells.values()]
+                columns += [_format_metric(metrics, metric) for metric in DIAGNOSES]
                 lines.append(table_row(task, side.variant, name, *columns))
     return "\n".join(lines)
+
+
+def _format_metric(results: Sequence[Mapping[str, Any] | None], metric: str) -> str:
+    """A metric of each cell; "-" where the side has no such metric."""
+    values = [x["metrics"][metric] for x in results if x is not None and metric in x["metrics"]]
+    return ", ".join(f"{value:.2f}" for value in values) or "-"
 
 
 def tasks_table(folder: Path) -> str:
@@ -69,7 +87,10 @@ def tasks_table(folder: Path) -> str:
         if credit is None:
             lines.append(table_row(task, *[MISSING] * (len(heads) - 1)))
             continue
-        columns = [f"{credit[name]:{form}}" for name, form in CREDIT_FORMATS.items()]
+        columns = [
+            "none" if credit[name] is None else f"{credit[name]:{form}}"
+            for name, form in CREDIT_FORMATS.items()
+        ]
         best = MISSING if expert is None else f"{expert:.2f}"
         lines.append(table_row(task, *columns, credit["how"], f"{credit['return']:.2f}", best))
     return "\n".join(lines)
@@ -136,11 +157,11 @@ def _side_row(task: str, side: ClaimSide, folder: Path) -> str:
 
 def _ratio_text(task: str, side: ClaimSide, folder: Path) -> str | None:
     """The ratio over the seeds that both sides have; None with fewer than two, and for the base."""
-    base, other = (_measured(task, x, folder) for x in (SIDES[BASE], side))
-    seeds = sorted(base.keys() & other.keys())
+    base, compared = (_measured(task, x, folder) for x in (SIDES[BASE], side))
+    seeds = sorted(base.keys() & compared.keys())
     if side.variant == BASE or len(seeds) < 2:
         return None
-    return str(turn_ratio([base[x] for x in seeds], [other[x] for x in seeds]))
+    return str(turn_ratio([base[x] for x in seeds], [compared[x] for x in seeds]))
 
 
 def _format_turns(turns: TurnsToLevel | None) -> str:

@@ -24,7 +24,7 @@ from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage.files import atomic_write
-from agentrl_jax.training.algorithm import Algorithm
+from agentrl_jax.training.algorithm import Algorithm, AlgorithmConfig
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.demonstrations import DemonstrationIterator
 from agentrl_jax.training.run import Run
@@ -95,9 +95,11 @@ class TurnTrainer:
 
     def _fine_tuned(self, seed: int) -> Params:
         run, phase = self._run, self._run.experiment.phases["sft"]
+        config = phase.algorithm
         assert isinstance(phase.source, Demonstrations) and run.demonstrations is not None
+        assert isinstance(config, AlgorithmConfig)
         if self._cloning is None:
-            self._cloning = phase.algorithm.build(run.policy, run.mesh, phase.steps)
+            self._cloning = config.build(run.policy, run.mesh, phase.steps)
         key = jax.random.key(seed)
         params = run.experiment.policy.initial_params(run.policy, key, run.mesh)
         state = self._cloning.init(key, params)
@@ -114,12 +116,12 @@ class TurnTrainer:
         return self._play(IndependentEpisodes(1), games)
 
     def rerolled_variance(
-        self, seed: int, states: int, rerolls: int, posterior: Posterior
+        self, seed: int, states: int, utterances: int, games: int, posterior: Posterior
     ) -> CreditVariance:
         """`rho.rerolled_variance` of the policy that a seed starts from."""
         self._run.runtime.publish(self.start(seed), 0)
         tasks = self._tasks(states)
-        return rerolled_variance(self._run.runtime, tasks, rerolls, posterior, seed)
+        return rerolled_variance(self._run.runtime, tasks, utterances, games, posterior, seed)
 
     def evaluate(self, games: int) -> float:
         """The mean return of the evaluation games of the weights that the engine holds."""
@@ -181,8 +183,10 @@ class TurnTrainer:
         """The algorithm of a side as it is built, whatever it has trained before."""
         if side not in self._algorithms:
             phase = experiment.phases["rl"]
-            built = phase.algorithm.build(self._run.policy, self._run.mesh, phase.steps)
-            self._algorithms = {side: (built, built.host_state())}  # the last one alone
+            config = phase.algorithm
+            assert isinstance(config, AlgorithmConfig)
+            built = config.build(self._run.policy, self._run.mesh, phase.steps)
+            self._algorithms[side] = built, built.host_state()
         algorithm, first_state = self._algorithms[side]
         algorithm.load_host_state(first_state)
         return algorithm

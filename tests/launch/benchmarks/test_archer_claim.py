@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.archer.measures import (
     TurnsToLevel,
     turn_ratio,
@@ -17,14 +18,22 @@ from agentrl_jax.launch.benchmarks.archer.rho import (
     CreditVariance,
     PossibleTargets,
     chain_variance,
-    grouped_variance,
     mean_variance,
+    nested_variance,
+    next_turn,
 )
 from agentrl_jax.launch.benchmarks.archer.settings import SEEDS, SIDES, TUNING_SEEDS, Setting
-from agentrl_jax.launch.benchmarks.archer.table import claim_table
+from agentrl_jax.launch.benchmarks.archer.table import TABLES, claim_table
 from agentrl_jax.launch.benchmarks.archer_claim import ArcherClaim
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.trajectories import Turn
+from agentrl_jax.workers.pool import Task
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning"  # of config_flags
+)
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_turns_to_a_level_are_on_the_line_between_evaluations():
@@ -86,24 +95,28 @@ def test_the_credit_of_a_chain_equals_a_sum_over_all_its_games():
     assert exact.bound == pytest.approx(1 / exact.rho**2)
 
 
-def test_rerolled_variances_are_unbiased():
-    rng, weights, means = np.random.default_rng(0), np.array([0.5, 0.3, 0.2]), np.array([1, 0, -2])
-    states = []
-    for _ in range(1000):
-        sample = rng.choice(3, size=24, p=weights)
-        returns = means[sample] + 3 * rng.normal(size=24)
-        groups = [returns[sample == k].tolist() for k in range(3) if (sample == k).any()]
-        state = grouped_variance(groups)
-        assert state is not None
-        states.append(state)
-    estimate = mean_variance(states)
+def test_nested_variances_are_unbiased_where_the_noise_differs_between_utterances():
+    rng = np.random.default_rng(0)
+    weights, means, noise = np.array([0.5, 0.3, 0.2]), np.array([1, 0, -2]), np.array([0.1, 3, 6])
+    choices = rng.choice(3, size=(4000, 8), p=weights)
+    spread = noise[choices][..., None] * rng.normal(size=(4000, 8, 4))
+    returns = means[choices][..., None] + spread
+    estimate = mean_variance([nested_variance(state) for state in returns])
     true = float(weights @ means**2 - (weights @ means) ** 2)
-    assert estimate.advantage == pytest.approx(true, abs=0.12)
-    assert estimate.residual == pytest.approx(9, abs=0.2)
+    assert estimate.advantage == pytest.approx(true, abs=0.1)
+    assert estimate.residual == pytest.approx(float(weights @ noise**2), abs=0.2)
 
 
-def test_a_state_without_a_repeated_utterance_tells_nothing():
-    assert grouped_variance([[1.0], [2.0]]) is None and grouped_variance([[1.0, 2.0]]) is None
+def test_a_turn_is_answered_as_the_target_of_the_task_answers_it():
+    turn = Turn((), assistant("Is it a dog?\n"), (user("No.\n"),), -1.0)
+    before = Turn((), assistant("Is it a banana?\n"), (user("No.\n"),), -1.0)
+    name, options = "agentrl_jax.envs:agentrl/TwentyQuestions-v0", {"words": "subset"}
+    dog, pen = (
+        next_turn(Task(name, 5, options, {"target": target}), [before], turn)
+        for target in ("dog", "pen")
+    )
+    assert (dog.reward, dog.terminated, dog.observation[0].text) == (0.0, True, "Yes.\n")
+    assert (pen.reward, pen.terminated, pen.observation[0].text) == (-1.0, False, "No.\n")
 
 
 def test_the_possible_targets_are_those_that_the_answers_leave_open():
@@ -118,13 +131,13 @@ def test_tuning_seeds_are_never_compared():
     assert not set(SEEDS) & set(TUNING_SEEDS)
 
 
-def test_every_tuned_side_has_the_same_grid():
+def test_no_side_has_a_point_of_the_grid_that_ppo_lacks():
     grids = {
-        side.variant: [(x.games, x.rate) for x in side.grid(turns_per_game=15)]
+        side.variant: {(x.games, x.rate) for x in side.grid(turns_per_game=15)}
         for side in SIDES.values()
         if not side.tuned_as and side.fixed is None
     }
-    assert len(grids) > 1 and len({tuple(grid) for grid in grids.values()}) == 1
+    assert len(grids) > 2 and all(grid <= grids["ppo"] for grid in grids.values())
 
 
 def test_a_setting_names_all_that_it_changes():
@@ -135,6 +148,12 @@ def test_a_setting_names_all_that_it_changes():
         "phases.rl.algorithm.optimizer.learning_rate": "0.0005",
         "phases.rl.algorithm.advantage.lam": "0.9",
     }
+
+
+@pytest.mark.parametrize("section", TABLES)
+def test_the_page_shows_the_cells_that_are_cached(section):
+    table = TABLES[section](ROOT / "benchmarks/results/archer_claim")
+    assert doc_tables.read_section(ROOT / "docs/archer.md", section) == table
 
 
 def test_cells_that_were_not_run_are_printed_as_missing(tmp_path):
