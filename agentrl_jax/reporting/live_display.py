@@ -100,18 +100,18 @@ class LiveDisplay:
             self._console.print(line, soft_wrap=True)
 
     def _draw_until_stopped(self, live: Live) -> None:
-        size, last_render = self._console.size, 0.0
+        size, last_draw = self._console.size, 0.0
         self._begin(live)
         while not self._stopped.is_set():
             self._wake.wait(self._interval)
             self._wake.clear()
             self._print_pending()
             if self._console.size != size:
-                size, last_render = self._console.size, 0.0
+                size, last_draw = self._console.size, 0.0
                 self._redraw_screen(live, size.height)
-            if time.monotonic() - last_render >= self._interval:
+            if time.monotonic() - last_draw >= self._interval:
                 live.update(draw(self._view(), size.width, size.height - 1), refresh=True)
-                last_render = time.monotonic()
+                last_draw = time.monotonic()
 
     def _begin(self, live: Live) -> None:
         live.start()

@@ -17,7 +17,7 @@ _HELD: ContextVar[frozenset[asyncio.Semaphore]] = ContextVar("held_slots", defau
 class SlotUse(NamedTuple):
     """Episodes that hold a slot of an engine, and those that wait for one."""
 
-    occupied: int
+    in_use: int
     total: int
     waiting: int
 
@@ -27,7 +27,7 @@ class _Slots(asyncio.Semaphore):
 
     def __init__(self, total: int) -> None:
         super().__init__(total)
-        self.total, self.occupied, self.waiting = total, 0, 0
+        self.total, self.in_use, self.waiting = total, 0, 0
 
     async def acquire(self) -> Literal[True]:
         self.waiting += 1
@@ -35,11 +35,11 @@ class _Slots(asyncio.Semaphore):
             await super().acquire()
         finally:
             self.waiting -= 1
-        self.occupied += 1
+        self.in_use += 1
         return True
 
     def release(self) -> None:
-        self.occupied -= 1
+        self.in_use -= 1
         super().release()
 
 
@@ -59,7 +59,7 @@ class EngineSlots:
     def use(self) -> dict[str, SlotUse]:
         """How many episodes each engine has, by name; from any thread."""
         return {
-            name: SlotUse(x.occupied, x.total, x.waiting)
+            name: SlotUse(x.in_use, x.total, x.waiting)
             for name, x in list(self._semaphores.items())
         }
 
@@ -67,7 +67,7 @@ class EngineSlots:
     async def slot(self, name: str) -> AsyncIterator[None]:
         """Wait for a slot of an engine, and hold it."""
         async with self._semaphores[name]:
-            with self._mark_held(name):
+            with self._held(name):
                 yield
 
     def check_none_held(self, name: str) -> None:
@@ -82,7 +82,7 @@ class EngineSlots:
             )
 
     @contextmanager
-    def _mark_held(self, *names: str) -> Iterator[None]:
+    def _held(self, *names: str) -> Iterator[None]:
         """Slots of these engines are marked as held by this task."""
         token = _HELD.set(_HELD.get() | {self._semaphores[name] for name in names})
         try:
@@ -102,5 +102,5 @@ class EngineSlots:
                 for name, count in Counter(names).items():
                     for _ in range(min(count, self._semaphores[name].total)):
                         await held_slots.enter_async_context(self._semaphores[name])
-            with self._mark_held(*names):
+            with self._held(*names):
                 yield

@@ -30,7 +30,7 @@ def live_status(runtime: Runtime, reporter: Reporter | SilentReporter) -> LiveSt
 def _slot_queues(runtime: Runtime) -> Iterable[Queue]:
     for name, use in runtime.slot_use().items():
         waiting = f", {use.waiting:,} wait" if use.waiting else ""
-        yield Queue(f"episodes of {name}", f"{use.occupied:,} of {use.total:,}{waiting}")
+        yield Queue(f"episodes of {name}", f"{use.in_use:,} of {use.total:,}{waiting}")
 
 
 def _wait_queues(waits: Sequence[EpisodeWait]) -> Iterable[Queue]:

@@ -60,30 +60,30 @@ class RecordedActor(PolicyGradient):
         for call, training in self._trained:
             by_action[id(call.action)].append(training)
             by_prompt[id(call.prompt)].append((call, training))
-        trainable = {call_ids(t) for group in self._experience for t in group.trajectories}
+        of_iteration = {call_ids(t) for group in self._experience for t in group.trajectories}
 
         def record_of(trajectory: Trajectory) -> TrajectoryTraining:
-            own_actions = [_sum(by_action[id(call.action)]) for call in trajectory.calls]
-            turns = []
+            trained = [_sum(by_action[id(call.action)]) for call in trajectory.calls]
+            turns: list[TurnTraining] = []
             for turn, training in zip(
-                trajectory.turns, trajectory_training(trajectory, own_actions).turns, strict=True
+                trajectory.turns, trajectory_training(trajectory, trained).turns, strict=True
             ):
                 sampled = by_prompt[id(turn.calls[-1].prompt)] if turn.calls else ()
                 utterances = _utterances(sampled, {id(call.action) for call in turn.calls})
                 turns.append(dataclasses.replace(training, utterances=utterances))
-            return TrajectoryTraining(tuple[TurnTraining, ...](turns))
+            return TrajectoryTraining(tuple(turns))
 
-        return [record_of(t) if call_ids(t) in trainable else None for t in trajectories]
+        return [record_of(t) if call_ids(t) in of_iteration else None for t in trajectories]
 
 
 def _utterances(
-    sampled: Sequence[tuple[Call, CallTraining]], own_actions: set[int]
+    sampled: Sequence[tuple[Call, CallTraining]], turn_actions: set[int]
 ) -> tuple[UtteranceTraining, ...]:
-    """The calls that were sampled in a state, but those with the id() of `own_actions`."""
+    """The calls that were sampled in a state, but those with the id() of `turn_actions`."""
     return tuple(
         UtteranceTraining(call.action, training)
         for call, training in sampled
-        if id(call.action) not in own_actions and call.source == "sampled"
+        if id(call.action) not in turn_actions and call.source == "sampled"
     )
 
 

@@ -51,8 +51,8 @@ def view(steps: int = 12) -> View:
     return View(progress, status(), 4.25, [HOSTILE, "disk"], 5)
 
 
-def texts(width: int, height: int, screen_text: View | None = None) -> list[str]:
-    lines = draw(screen_text or view(), width, height).lines
+def texts(width: int, height: int, drawing: View | None = None) -> list[str]:
+    lines = draw(drawing or view(), width, height).lines
     return ["".join(text for text, _ in line) for line in lines]
 
 

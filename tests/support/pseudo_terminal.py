@@ -94,5 +94,5 @@ def forbidden_controls(output: str) -> list[str]:
 
 def is_sane(output: str) -> bool:
     """Whether the cursor is visible, the screen the normal one, and no color left."""
-    screen_text, hidden = output.rfind("\x1b[?25h"), output.rfind("\x1b[?25l")
-    return screen_text >= hidden and "\x1b[?1049h" not in output and "\x1b[?1h" not in output
+    cursor_on, cursor_off = output.rfind("\x1b[?25h"), output.rfind("\x1b[?25l")
+    return cursor_on >= cursor_off and "\x1b[?1049h" not in output and "\x1b[?1h" not in output
