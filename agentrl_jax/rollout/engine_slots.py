@@ -67,7 +67,7 @@ class EngineSlots:
     async def slot(self, name: str) -> AsyncIterator[None]:
         """Wait for a slot of an engine, and hold it."""
         async with self._semaphores[name]:
-            with self._held(name):
+            with self._mark_held(name):
                 yield
 
     def check_none_held(self, name: str) -> None:
@@ -82,7 +82,7 @@ class EngineSlots:
             )
 
     @contextmanager
-    def _held(self, *names: str) -> Iterator[None]:
+    def _mark_held(self, *names: str) -> Iterator[None]:
         """Slots of these engines are marked as held by this task."""
         token = _HELD.set(_HELD.get() | {self._semaphores[name] for name in names})
         try:
@@ -102,5 +102,5 @@ class EngineSlots:
                 for name, count in Counter(names).items():
                     for _ in range(min(count, self._semaphores[name].total)):
                         await held_slots.enter_async_context(self._semaphores[name])
-            with self._held(*names):
+            with self._mark_held(*names):
                 yield
