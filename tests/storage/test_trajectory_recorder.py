@@ -16,6 +16,7 @@ from agentrl_jax.trajectory_record import (
     TrajectoryRecord,
     TrajectoryTraining,
     TurnTraining,
+    UtteranceTraining,
 )
 
 FLOATS = np.asarray([0.5, -1.25, 0.0], np.float32)
@@ -28,7 +29,9 @@ def call() -> Call:
 
 def record(step: int, info: object = None) -> TrajectoryRecord:
     turn = Turn((call(), call()), assistant("a"), (), 1.0, info={"x": info})
-    used = TurnTraining(0.25, {"format": 0.25}, (None, CallTraining(FLOATS, 2 * FLOATS, FLOATS)))
+    training = CallTraining(FLOATS, 2 * FLOATS, FLOATS)
+    utterance = UtteranceTraining(np.asarray([4, 5, 6], np.int32), training)
+    used = TurnTraining(0.25, {"format": 0.25}, (None, training), (utterance,))
     return TrajectoryRecord(
         "rl", step, Trajectory((user("go"),), (turn,)), TrajectoryTraining((used,))
     )
@@ -49,10 +52,12 @@ def test_records_are_read_back_with_what_training_used(tmp_path: Path):
     assert back is not None and back.total_reward == 0.25
     (turn,) = back.turns
     assert turn.rewards == {"format": 0.25} and turn.calls[0] is None
-    used = turn.calls[1]
-    assert used is not None and used.value is None and used.logp is not None
-    for column, expected in ((used.weight, FLOATS), (used.advantage, 2 * FLOATS)):
-        assert column.dtype == np.float32 and column.tolist() == expected.tolist()
+    (utterance,) = turn.utterances
+    assert utterance.action.dtype == np.int32 and utterance.action.tolist() == [4, 5, 6]
+    for used in (turn.calls[1], utterance.training):
+        assert used is not None and used.value is None and used.logp is not None
+        for column, expected in ((used.weight, FLOATS), (used.advantage, 2 * FLOATS)):
+            assert column.dtype == np.float32 and column.tolist() == expected.tolist()
 
 
 def test_a_writer_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
