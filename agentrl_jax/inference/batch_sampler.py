@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.distributed.sharding import num_shards
 from agentrl_jax.inference.decode_program import DecodeChunk, decode
 from agentrl_jax.inference.programs import per_data_shard, put_inputs_first
@@ -63,8 +64,16 @@ class SampledBatch:
 class BatchSampler:
     """A program over a mesh of an engine, whose weights it is given."""
 
-    def __init__(self, policy: Policy, mesh: Mesh, rows: int, positions: int) -> None:
-        """`rows`: calls of a program. Compiles at the first call."""
+    def __init__(
+        self,
+        policy: Policy,
+        mesh: Mesh,
+        rows: int,
+        positions: int,
+        checksum: CallChecksum = no_checksum,
+    ) -> None:
+        """`rows`: calls of a program; `checksum`: of a call. Compiles at the first call."""
+        self._checksum = checksum
         self._shards, self._positions = num_shards(mesh, ("data",)), positions
         self._rows = max(rows // self._shards, 1)
         self._chains = -(-self._rows // BRANCHES_PER_CHAIN)
@@ -183,13 +192,15 @@ class BatchSampler:
             reason = "stop"
         elif len(action) == sampling.budget:
             reason = "budget"
+        logp, versions = chunk.logp[row, written], np.full(len(action), version, np.int32)
         return Call(
             prompt=prompt,
             action=action,
-            sampler_logp=chunk.logp[row, written],
-            version=np.full(len(action), version, np.int32),
+            sampler_logp=logp,
+            version=versions,
             sampling=sampling,
             finish_reason=reason,
             key=key,
             entropy=chunk.entropy[row, written],
-        ).with_checksum()
+            checksum=self._checksum(prompt, action, logp, versions, sampling.temperature),
+        )

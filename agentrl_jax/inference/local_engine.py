@@ -1,6 +1,7 @@
 """`LocalEngine`: samples on this process's devices and keeps KV caches between turns."""
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,7 @@ from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig, validate_engine_config
 from agentrl_jax.inference.kv_slots import SlotTable
 from agentrl_jax.inference.model_runner import ModelRunner
-from agentrl_jax.inference.request import Request
-from agentrl_jax.inference.sampling import MAX_STOP_IDS
+from agentrl_jax.inference.request import Request, check_request
 from agentrl_jax.inference.scheduler import Scheduler
 from agentrl_jax.keys import key_data
 from agentrl_jax.policy import Params, Policy
@@ -26,7 +26,7 @@ from agentrl_jax.trajectories import Call, RandomKey, Sampling
 class LocalEngine:
     """An `Engine` on this process's devices, with continuous batching over KV slots.
 
-    Only the engine's own thread runs its programs.
+    Only the engine's own thread runs its programs, but for those of `sample_batch`, between them.
     """
 
     def __init__(
@@ -87,6 +87,9 @@ class LocalEngine:
             batching_delay=c.batching_delay,
         )
         self._condition = threading.Condition()
+        self._weights_lock = threading.Lock()  # while a batch is sampled with them, or they change
+        width = self._device_state.embedding_width
+        self._check_request = functools.partial(check_request, detokenize is not None, width)
         self._model_runner = ModelRunner(
             c,
             self._device_state,
@@ -105,7 +108,7 @@ class LocalEngine:
         self._device_state.warm_up(self._params, attention_lengths)
         self._batch_sampler: BatchSampler | None = None
         if c.batch_rows:
-            self._batch_sampler = BatchSampler(policy, mesh, c.batch_rows, c.positions)
+            self._batch_sampler = BatchSampler(policy, mesh, c.batch_rows, c.positions, checksum)
             self._batch_sampler.warm_up(self._params)
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
         self._thread.start()
@@ -143,7 +146,7 @@ class LocalEngine:
             ValueError: an empty prompt, too many stop ids, stop strings without `detokenize`, or
                 images that do not fit.
         """
-        self._validate_request(ids, sampling, images)
+        self._check_request(ids, sampling, images)
         request = Request(
             np.asarray(ids, np.int32),
             sampling,
@@ -159,33 +162,6 @@ class LocalEngine:
             self._scheduler.add(request)
             self._notify()
         return request.future
-
-    def _validate_request(
-        self, ids: np.ndarray, sampling: Sampling, images: Sequence[PromptImage]
-    ) -> None:
-        """Check the arguments of `submit`."""
-        if len(ids) == 0:
-            raise ValueError("a prompt needs at least one token")
-        if len(sampling.stop_ids) > MAX_STOP_IDS:
-            raise ValueError(
-                f"a call can have at most {MAX_STOP_IDS} stop ids, not {len(sampling.stop_ids)}"
-            )
-        if sampling.stop_strings and self._detokenize is None:
-            raise ValueError("stop strings need an engine that was given a decoder of ids")
-        width = self._device_state.embedding_width
-        if images and not width:
-            raise ValueError(
-                "this engine was made for prompts without images: set images=True in its config"
-            )
-        for image in images:
-            n = len(image.embeddings)
-            fits = image.start >= 0 and image.start + n < len(ids)
-            if image.embeddings.shape[1:] != (width,) or not fits:
-                actual = f"{image.embeddings.shape} at {image.start}"
-                raise ValueError(
-                    f"an image is [n, {width}] and ends before the prompt's last token, "
-                    f"not {actual}"
-                )
 
     def release(self, call: Call) -> None:
         """See `Engine.release`."""
@@ -207,7 +183,7 @@ class LocalEngine:
                 self._pending_weights = copy, version, recompute
                 self._notify()
             return
-        with self._between_steps():
+        with self._weights_lock, self._between_steps():
             if self._pending_weights is not None:
                 recompute |= self._pending_weights[2]
                 self._pending_weights = None
@@ -242,12 +218,12 @@ class LocalEngine:
         """See `BatchEngine.sample_batch`."""
         assert self._batch_sampler is not None
         for prompt in prompts:
-            self._validate_request(prompt, sampling, ())
-        with self._condition:
+            self._check_request(prompt, sampling, ())
+        with self._weights_lock, self._between_steps():
             weights = self._params, self._version
             if self._pending_weights is not None:
                 weights = self._pending_weights[:2]
-        return self._batch_sampler.sample(*weights, prompts, n, sampling, key)
+            return self._batch_sampler.sample(*weights, prompts, n, sampling, key)
 
     def weights_in_use(self) -> Sequence[tuple[int, Params]]:
         """See `WeightHolder.weights_in_use`."""

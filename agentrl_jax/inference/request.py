@@ -1,5 +1,6 @@
 """`Request`: a call in progress in a local engine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import GenerationFuture, PromptImage
+from agentrl_jax.inference.sampling import MAX_STOP_IDS
 from agentrl_jax.trajectories import Call, CallTime, FinishReason, RandomKey, Sampling, starts_with
 
 
@@ -100,3 +102,36 @@ class Request:
         """The times of a call that ends now; without a program it is prefilled at its admission."""
         prefilled = self.prefilled or self.admitted
         return CallTime(self.submitted, self.admitted, prefilled, epoch_seconds(), slot)
+
+
+def check_request(
+    can_detokenize: bool,
+    embedding_width: int,
+    ids: np.ndarray,
+    sampling: Sampling,
+    images: Sequence[PromptImage],
+) -> None:
+    """Raises ValueError where the arguments of `Engine.submit` make no sense for an engine that may
+    decode ids, and has images of this width, 0: none.
+    """
+    if len(ids) == 0:
+        raise ValueError("a prompt needs at least one token")
+    if len(sampling.stop_ids) > MAX_STOP_IDS:
+        raise ValueError(
+            f"a call can have at most {MAX_STOP_IDS} stop ids, not {len(sampling.stop_ids)}"
+        )
+    if sampling.stop_strings and not can_detokenize:
+        raise ValueError("stop strings need an engine that was given a decoder of ids")
+    if images and not embedding_width:
+        raise ValueError(
+            "this engine was made for prompts without images: set images=True in its config"
+        )
+    for image in images:
+        n = len(image.embeddings)
+        fits = image.start >= 0 and image.start + n < len(ids)
+        if image.embeddings.shape[1:] != (embedding_width,) or not fits:
+            actual = f"{image.embeddings.shape} at {image.start}"
+            raise ValueError(
+                f"an image is [n, {embedding_width}] and ends before the prompt's last token, "
+                f"not {actual}"
+            )

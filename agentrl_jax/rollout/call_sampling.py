@@ -1,9 +1,10 @@
-"""`sample_call`: one call of an engine, within its time, and checked to be what was asked for."""
+"""Calls of an engine, each within its time, and checked to be what was asked for."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 
-from agentrl_jax.engine import Engine
+from agentrl_jax.engine import BatchEngine, Engine
 from agentrl_jax.errors import DeadlineExceeded
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.renderer import TokenIds
@@ -31,6 +32,22 @@ async def sample_call(
     if invariants is not None:
         invariants.check(answered_calls, call, ids, sampling, key)
     return call
+
+
+async def sample_batch(
+    engine: BatchEngine,
+    prompts: Sequence[TokenIds],
+    n: int,
+    sampling: Sampling,
+    key: RandomKey,
+    invariants: Invariants,
+) -> list[list[Call]]:
+    """`BatchEngine.sample_batch` beside the event loop, checked as single calls are."""
+    calls = await asyncio.to_thread(engine.sample_batch, prompts, n, sampling, key)
+    for i, group in enumerate(calls):
+        for j, call in enumerate(group):
+            invariants.check(answered_calls, call, prompts[i], sampling, (*key, i, j))
+    return calls
 
 
 async def _answer(

@@ -18,7 +18,7 @@ from agentrl_jax.policy import Params
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.agent_session import AgentSession, WaitTracker
 from agentrl_jax.rollout.call_records import reported_rewards
-from agentrl_jax.rollout.call_sampling import sample_call
+from agentrl_jax.rollout.call_sampling import sample_batch, sample_call
 from agentrl_jax.rollout.engine_slots import EngineSlots, SlotUse
 from agentrl_jax.rollout.episode import Prefix, TurnCallback, play_episode, play_scripted_episode
 from agentrl_jax.rollout.episode_counts import EpisodeCounts
@@ -350,7 +350,7 @@ class Runtime:
         player = self._agent(agent)
         name, engine = player.engine, self.engines[player.engine]
         if isinstance(engine, BatchEngine) and engine.samples_batches(player.sampling):
-            return await asyncio.to_thread(engine.sample_batch, prompts, n, player.sampling, key)
+            return await sample_batch(engine, prompts, n, player.sampling, key, self.invariants)
         self._slots.check_none_held(name)
 
         async def sample_one(i: int, j: int) -> Call:

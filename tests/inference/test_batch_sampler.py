@@ -70,13 +70,13 @@ def test_a_batch_has_the_calls_of_requests(rows: int, mesh: dict[str, int]):
             for a, b in zip(got, want, strict=True):
                 assert a.sampler_logp == pytest.approx(b.sampler_logp, abs=1e-5)
                 assert a.entropy == pytest.approx(b.entropy, abs=1e-4)
-                assert a.checksum == a.with_checksum().checksum
             reasons |= {call.finish_reason for call in got}
         assert reasons == {"stop", "budget", "context"}
         engine = batches.engines["policy"]
         assert engine.counts["sampled_tokens"] == 0  # type: ignore[attr-defined] # no request
 
 
+@pytest.mark.slow
 def test_a_batch_is_sampled_with_the_newest_weights_and_the_rest_as_requests():
     with open_runtime() as one_by_one, open_runtime(batch_rows=16) as runtime:
         for each in (one_by_one, runtime):

@@ -26,9 +26,10 @@ LARGEST = {
     # algorithms
     "batch": 2, "microbatch": 8, "minibatches": 1, "epochs": 2, "warmup": 1, "size": 2,
     "critic_steps": 1, "actor_steps": 1, "imitation_batch": 2, "reward_model_steps": 1,
+    "pretrain_steps": 2, "utterances_per_state": 2,
     "num_updates": 1, "every": 1, "max_tasks": 2,
     # models and engines
-    "layers": 1, "width": 16, "hidden": 32, "rows": 8, "alternatives": 10,
+    "layers": 1, "width": 16, "hidden": 32, "rows": 8, "batch_rows": 8, "alternatives": 10,
 }  # fmt: skip
 
 

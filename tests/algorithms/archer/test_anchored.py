@@ -123,7 +123,9 @@ def updated_table(algorithm: Any, state: Any, groups: list[Group], runtime: Runt
     return np.asarray(state.params["table"])
 
 
-@pytest.mark.parametrize(("beta", "gamma"), [(1.0, None), (0.3, 0.5)])
+@pytest.mark.parametrize(
+    ("beta", "gamma"), [(1.0, None), pytest.param(0.3, 0.5, marks=pytest.mark.slow)]
+)
 def test_the_actors_step_is_ppos_with_the_anchored_advantage_of_each_turn(
     runtime: Runtime, beta: float, gamma: float | None
 ):
@@ -157,6 +159,7 @@ def test_advantages_of_a_state_sum_to_zero_and_are_scaled_by_the_batch():
         SameStateGroups(1)
 
 
+@pytest.mark.slow
 def test_an_actor_step_compares_utterances_of_the_same_replayed_state(runtime: Runtime):
     algorithm, state = build(
         hierarchical.archer(
@@ -238,6 +241,7 @@ def test_the_critic_is_measured_on_turns_before_it_is_trained_on_them(runtime: R
     assert metrics["replay/reads_per_turn"] == 2.0 and metrics["kl_from_start"] > 0.0
 
 
+@pytest.mark.slow
 def test_the_critic_is_pretrained_on_demonstrations_before_turns_are_played(runtime: Runtime):
     config = anchored(
         {"optimizer": SGDConfig(0.3)}, pretrain_steps=30, critic_steps=1, group_size=2
@@ -256,6 +260,7 @@ def test_the_critic_is_pretrained_on_demonstrations_before_turns_are_played(runt
         algorithm.step(state, episode_turns(), runtime)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_learns_the_same(runtime: Runtime):
     config = anchored(
         {"optimizer": SGDConfig(0.1)},
@@ -279,6 +284,7 @@ def test_a_resumed_run_learns_the_same(runtime: Runtime):
     assert trees_equal(uninterrupted.extra.critic.params, resumed.extra.critic.params)
 
 
+@pytest.mark.slow
 def test_the_trust_region_leaves_out_the_remaining_updates(runtime: Runtime):
     """Within a step of several epochs, and between actor steps."""
     changes = []
