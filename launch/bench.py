@@ -1,6 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
 latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, base_model or fine_tuning.
+archer_claim, systems, base_model, fine_tuning, sandbox or sandbox_attacks.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -34,6 +34,8 @@ MODULES = {
     "systems": "systems.table.SystemsTable",
     "base_model": "base_model.BaseModel",
     "fine_tuning": "fine_tuning.FineTuning",
+    "sandbox": "sandbox.cost.SandboxCost",
+    "sandbox_attacks": "sandbox.table.AttackTable",
 }
 
 

@@ -34,7 +34,7 @@ from agentrl_jax.sandbox.snippet import Outcome, Snippet, limit_of_error
 from agentrl_jax.sandbox.zygote_client import VARIABLES
 
 START_SECONDS = 20.0  # that gVisor may take beyond a snippet's time
-DRAIN_SECONDS = 1.0
+ATTEMPTS = 3  # containers rarely end before they start where a machine is overloaded
 _REQUEST = "/run/request"
 _PYTHON_BYTES = 64 * 2**20
 _PROGRAM = (
@@ -75,6 +75,16 @@ class GVisorSandbox(Sandbox):
     def run(self, snippet: Snippet, limits: SandboxLimits | None = None) -> Outcome:
         limits = limits or self.limits
         check_snippet(snippet, limits)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._run_once(snippet, limits)
+            except EnvironmentFailure:  # no code has run
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("there is at least one attempt")
+
+    def _run_once(self, snippet: Snippet, limits: SandboxLimits) -> Outcome:
+        """Raises EnvironmentFailure where the container did not start."""
         name, line = f"snippet-{secrets.token_hex(8)}", f"{secrets.token_hex(16)}\n"
         with tempfile.TemporaryDirectory(dir=self._folder) as bundle:
             Path(bundle, "request").write_bytes(encode_request(snippet))

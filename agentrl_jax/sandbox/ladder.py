@@ -74,7 +74,7 @@ def open_sandbox(config: SandboxConfig) -> Sandbox:
             continue
         try:
             return _tested(rung, lambda: open_rung(rung, config))  # noqa: B023  called at once
-        except UserError as error:
+        except (UserError, OSError) as error:
             reasons.append(f"{rung.name.lower()}: {error}")
     raise UserError(
         f"no sandbox here is as strong as {config.minimum!r}, so no code is run "

@@ -6,6 +6,7 @@ import json
 import posixpath
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.limits import SandboxLimits
@@ -46,7 +47,7 @@ class Session(ABC):
     def close(self) -> None:  # noqa: B027  a session without a process has nothing to close
         """End the session's process."""
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +83,7 @@ class Sandbox(ABC):
     def close(self) -> None:  # noqa: B027  a remote sandbox has nothing to close
         """End all processes of the sandbox."""
 
-    def __enter__(self) -> "Sandbox":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

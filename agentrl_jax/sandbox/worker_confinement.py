@@ -3,6 +3,7 @@
 import os
 import platform
 import sys
+import tempfile
 from dataclasses import dataclass
 
 from agentrl_jax.errors import UserError
@@ -81,5 +82,6 @@ def confine_worker(sandbox: WorkerSandbox, folder: str) -> str:
     except OSError as error:
         raise UserError(f"the sandbox of the workers cannot be used here: {error}") from error
     os.environ.update(HOME=folder, TMPDIR=folder)
+    tempfile.tempdir = folder
     disk = f"{sandbox.disk_mb} MB" if isolation.private_folder else "no bound"
     return f"Landlock {abi}, seccomp without network, a temporary folder of {disk}"

@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,8 +77,9 @@ class Zygote:
         self._by_leash: dict[int, Child] = {}
         self._ended: list[tuple[float, Child, SnippetEnd]] = []
         self._poll = select.poll()
-        self._base = tempfile.mkdtemp(prefix="agentrl-sandbox-")
-        os.chmod(self._base, 0o755)
+        self._base = folders.make_reachable_folder("agentrl-sandbox-")
+        with contextlib.suppress(PermissionError):  # as in a sandboxed worker
+            os.chmod(self._base, 0o755)
         self._shared = os.path.join(self._base, "work")  # mounted on, each in its own view
         os.mkdir(self._shared, 0o700)
         self._next_folder = self._mapped_bytes = 0

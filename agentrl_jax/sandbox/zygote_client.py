@@ -7,6 +7,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -114,7 +115,7 @@ class ZygoteClient:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=VARIABLES,
+                env={**VARIABLES, "TMPDIR": tempfile.gettempdir()},
                 cwd="/",
                 pass_fds=(remote.fileno(),),
                 start_new_session=True,

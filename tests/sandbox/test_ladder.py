@@ -3,6 +3,7 @@
 import shutil
 import sys
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_modules_that_are_not_installed_are_refused():
 @pytest.mark.parametrize(
     "wrong", [{"seconds": 0.0}, {"memory_mb": -1}, {"open_files": 4}, {"cpu_seconds": float("nan")}]
 )
-def test_limits_are_positive(wrong: dict[str, float]):
+def test_limits_are_positive(wrong: dict[str, Any]):
     with pytest.raises(UserError, match="limit"):
         SandboxLimits(**wrong)
 

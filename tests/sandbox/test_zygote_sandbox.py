@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def sandbox() -> Iterator[ZygoteSandbox]:
         yield sandbox
 
 
-def run(sandbox: ZygoteSandbox, code: str, **limits: object) -> Outcome:
+def run(sandbox: ZygoteSandbox, code: str, **limits: Any) -> Outcome:
     return sandbox.run(Snippet(code), replace(LIMITS, **limits))
 
 
@@ -220,23 +221,21 @@ def test_a_replayed_session_shows_what_a_living_one_shows(sandbox: ZygoteSandbox
     with sandbox.session() as living:
         replayed = ReplayedSession(sandbox, 0, None)
         for code in cells:
-            first_task, other = living.run(code), replayed.run(code)
-            assert (first_task.stdout, first_task.exit_code) == (other.stdout, other.exit_code), (
-                code
-            )
-            assert first_task.stderr.splitlines()[-1:] == other.stderr.splitlines()[-1:]
+            first, again = living.run(code), replayed.run(code)
+            assert (first.stdout, first.exit_code) == (again.stdout, again.exit_code), code
+            assert first.stderr.splitlines()[-1:] == again.stderr.splitlines()[-1:]
         assert replayed.fork().run("x").stdout == "4\n"
 
 
 def test_two_episodes_see_neither_files_nor_processes_of_each_other(sandbox: ZygoteSandbox):
-    with sandbox.session() as first_task, sandbox.session() as other:
-        first_task.run("import os\nopen('secret', 'w').write('x')")
-        path = first_task.run("os.path.abspath('secret')").stdout.strip().strip("'")
+    with sandbox.session() as first, sandbox.session() as second:
+        first.run("import os\nopen('secret', 'w').write('x')")
+        path = first.run("os.path.abspath('secret')").stdout.strip().strip("'")
         code = f"import os\nprint(os.path.exists({path!r}), os.listdir('.'))"
-        assert other.run(code).stdout == "False []\n"
-        attempt = f"import os\nos.kill({first_task.pid}, 9)"
-        assert "PermissionError" in other.run(attempt).stderr
-        assert first_task.run("open('secret').read()").stdout == "'x'\n"
+        assert second.run(code).stdout == "False []\n"
+        attempt = f"import os\nos.kill({first.pid}, 9)"
+        assert "PermissionError" in second.run(attempt).stderr
+        assert first.run("open('secret').read()").stdout == "'x'\n"
 
 
 def test_a_neighbor_that_burns_cpu_does_not_stop_others(sandbox: ZygoteSandbox):

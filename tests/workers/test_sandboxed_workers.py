@@ -1,7 +1,6 @@
 """Worker processes in the sandbox: environments work, and reach little beyond themselves."""
 
 import asyncio
-import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.messages import assistant
 from agentrl_jax.sandbox import kernel
 from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
-from agentrl_jax.storage.config_json import config_to_json
+from agentrl_jax.storage.config_json import to_json
 from agentrl_jax.timeouts import Timeouts
 from agentrl_jax.training.builders import make_workers
 from agentrl_jax.training.config import EnvironmentConfig
@@ -59,15 +58,15 @@ def test_a_shipped_environment_plays_as_it_does_elsewhere(name: str):
 
 
 def test_an_environment_reaches_what_it_is_given_and_no_more(tmp_path: Path):
-    output, secret, written = (tmp_path / name for name in ("shown", "secret", "written"))
-    for folder in (output, secret, written):
+    readable, secret, written = (tmp_path / name for name in ("shown", "secret", "written"))
+    for folder in (readable, secret, written):
         folder.mkdir()
         (folder / "file").write_text("text")
-    sandbox = WorkerSandbox(True, (str(output),), (str(written),), disk_mb=4)
+    sandbox = WorkerSandbox(True, (str(readable),), (str(written),), disk_mb=4)
     reached = answers(
         sandbox,
         [
-            f"print(open('{output}/file').read())",
+            f"print(open('{readable}/file').read())",
             f"open('{written}/new', 'w').write('x')",
             "import tempfile; print(tempfile.TemporaryFile('w').write('x'))",
             "import subprocess; print(subprocess.run(['echo', '2'], capture_output=True).stdout)",
@@ -80,13 +79,13 @@ def test_an_environment_reaches_what_it_is_given_and_no_more(tmp_path: Path):
         sandbox,
         [
             f"open('{secret}/file')",
-            f"open('{output}/file', 'w')",
+            f"open('{readable}/file', 'w')",
             "open('/etc/passwd')",
             f"open('/proc/{os.getpid()}/environ', 'rb')",
             f"import os; os.kill({os.getpid()}, 0)",
             "import socket; socket.create_connection(('127.0.0.1', 9))",
             "import os; os.setuid(0)",
-            f"import os; os.chmod('{output}/file', 0o777)",
+            f"import os; os.chmod('{readable}/file', 0o777)",
             "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))",
         ],
     )
@@ -135,7 +134,7 @@ def test_a_worker_that_cannot_be_confined_ends_the_run(tmp_path: Path):
 
 def test_a_config_without_the_sandbox_is_stored_as_before():
     experiment = tools_grpo.get_config()
-    assert "sandbox" not in config_to_json(experiment)["environment"]
+    assert "sandbox" not in to_json(experiment.environment)["fields"]
     experiment.environment.sandbox = WorkerSandbox(True)
-    stored = config_to_json(experiment)["environment"]["sandbox"]
-    assert stored["enabled"] and len(stored) >= len(dataclasses.fields(WorkerSandbox))
+    stored = to_json(experiment.environment)["fields"]["sandbox"]["fields"]
+    assert stored == {"enabled": True, "read_folders": [], "write_folders": [], "disk_mb": 256}
