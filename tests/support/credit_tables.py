@@ -138,7 +138,8 @@ class RoundRobinEngine(FakeEngine):
     ) -> "Future[Call]":
         self.num_prompts += 1
         future: Future[Call] = Future()
-        future.set_result(make_call(ids, self.utterances[self._index(key) % len(self.utterances)]))
+        call = make_call(ids, self.utterances[self._index(key) % len(self.utterances)])
+        future.set_result(dataclasses.replace(call, sampling=sampling, key=key))
         return future
 
     def _index(self, key: RandomKey) -> int:

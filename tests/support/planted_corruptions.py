@@ -256,7 +256,7 @@ def drop_a_microbatch(patch: Patch) -> None:
     """The update of a minibatch leaves its last microbatch out."""
     original = Learner.update
 
-    def update(learner: Learner, state: Any, batches: Sequence[Any]) -> Any:
+    def update(learner: Learner, state: Any, batches: Sequence[Any], proceed: Any = None) -> Any:
         batch = batches[-1].batch
         mask, weight = np.zeros_like(batch.action_mask), np.zeros_like(batch.weight)
         batch = dataclasses.replace(batch, action_mask=mask, weight=weight)
@@ -269,7 +269,7 @@ def drop_a_microbatch(patch: Patch) -> None:
 def repeat_a_microbatch(patch: Patch) -> None:
     original = Learner.update
 
-    def update(learner: Learner, state: Any, batches: Sequence[Any]) -> Any:
+    def update(learner: Learner, state: Any, batches: Sequence[Any], proceed: Any = None) -> Any:
         return original(learner, state, [*batches, batches[0]])
 
     patch.setattr(Learner, "update", update)
