@@ -1,6 +1,7 @@
 """The network of a decoder: embedding, blocks, and the forward pass over whole rows."""
 
 import dataclasses
+from typing import cast
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -153,7 +154,8 @@ def embed_tokens(
     config: DecoderArchitecture, table: Float[Array, "V D"], inputs: PolicyInputs
 ) -> Float[Array, "B T D"]:
     """Token embeddings, replaced by `inputs.embeddings` (of images) where these are given."""
-    x = embedding_lookup(table, jnp.asarray(inputs.tokens), config.compute_dtype)
+    rows = embedding_lookup(table, jnp.asarray(inputs.tokens), config.compute_dtype)
+    x = cast(Array, rows)  # a custom_vjp has no type
     if config.embedding_scale:
         x = x * jnp.asarray(config.width**0.5, config.compute_dtype)
     if inputs.embeddings is not None and inputs.embedding_mask is not None:

@@ -112,7 +112,7 @@ def lambda_return(
         y = columns[0] + columns[1] * after
         return y, y
 
-    columns = tuple(jnp.moveaxis(x, -1, 0) for x in (one_step - difference, weight))
+    columns = jnp.moveaxis(one_step - difference, -1, 0), jnp.moveaxis(weight, -1, 0)
     last = jnp.zeros(one_step.shape[:-1], one_step.dtype)
     return jnp.moveaxis(jax.lax.scan(add, last, columns, reverse=True)[1], 0, -1)
 

@@ -13,7 +13,12 @@ from agentrl_jax.compiler.hardware import dense_peak
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.packing import Batch, pack
-from agentrl_jax.learner.program_meter import PROGRAM_METER, ProgramMeter, ProgramWork
+from agentrl_jax.learner.program_meter import (
+    PROGRAM_METER,
+    ProgramKind,
+    ProgramMeter,
+    ProgramWork,
+)
 from agentrl_jax.learner.sequences import collate
 from agentrl_jax.pytree import pytree_dataclass
 from agentrl_jax.training import flops_utilization
@@ -98,7 +103,10 @@ def test_an_update_counts_the_gradient_programs_of_its_microbatches(meter: Progr
 
 
 def test_utilization_is_of_the_peak_and_of_the_seconds():
-    work = {"update": ProgramWork(6e12, 2.0), "score": ProgramWork(1e12, 1.0)}
+    work: dict[ProgramKind, ProgramWork] = {
+        "update": ProgramWork(6e12, 2.0),
+        "score": ProgramWork(1e12, 1.0),
+    }
     assert utilization_metrics(work, 10.0, 10e12) == {
         "mfu/update": pytest.approx(0.3),
         "mfu/score": pytest.approx(0.1),

@@ -42,7 +42,9 @@ def test_an_answer_to_another_request_is_named(fields: dict[str, Any], words: st
 
 @pytest.mark.parametrize(("reason", "holds"), [("context", True), ("stop", False)])
 def test_an_empty_action_is_an_answer_only_where_there_was_no_room(reason: Any, holds: bool):
-    empty = {name: np.zeros(0, np.int32) for name in ("action", "sampler_logp", "version")}
+    empty: dict[str, Any] = {
+        name: np.zeros(0, np.int32) for name in ("action", "sampler_logp", "version")
+    }
     request = call()
     answer = call(**empty, finish_reason=reason)
     check = answered_calls(answer, request.prompt, request.sampling, request.key)

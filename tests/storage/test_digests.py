@@ -23,7 +23,8 @@ def write(path: Path, text: str) -> None:
 
 def test_a_changed_file_is_named_until_it_is_written_anew(tmp_path: Path):
     table, other = tmp_path / "table.json", tmp_path / "other.json"
-    write(table, "5"), write(other, "6")
+    write(table, "5")
+    write(other, "6")
     assert file_damage(table) is file_damage(other) is None
     table.write_text("4")
     assert file_damage(table) == "table.json differs from what was written"

@@ -16,6 +16,7 @@ from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
 from agentrl_jax.reporting.statistics import difference_interval
+from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
 

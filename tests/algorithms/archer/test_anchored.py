@@ -317,7 +317,12 @@ def test_the_trust_region_leaves_out_the_remaining_updates(runtime: Runtime):
 
 
 def test_contradicting_settings_are_refused():
-    for wrong in ({"actor_steps": 2}, {"best_of_n": 2}, {"train_on_replay": True}):
+    settings: list[dict[str, Any]] = [
+        {"actor_steps": 2},
+        {"best_of_n": 2},
+        {"train_on_replay": True},
+    ]
+    for wrong in settings:
         with pytest.raises(UserError, match="anchored ArCHer trains once"):
             build(anchored(**wrong))
     with pytest.raises(UserError, match="ArCHer needs"):

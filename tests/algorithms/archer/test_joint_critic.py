@@ -36,7 +36,7 @@ HEAD = HeadConfig(layers=1, hidden=6, scale=1.0)
 ALONE = ProcessGroup()
 
 
-def text(ids: Sequence[int]) -> TokenizedText:
+def text(ids: Sequence[int] | np.ndarray) -> TokenizedText:
     return TokenizedText(np.array(ids, np.int32), "")
 
 
