@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import agentrl_jax
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.bubblewrap_child import FILTER, FOLDER
 from agentrl_jax.sandbox.contained_run import PACKAGES, WORK
@@ -25,7 +24,7 @@ def find_bubblewrap() -> str:
 
 def package_files() -> list[str]:
     """The files of this package that the view needs."""
-    folder = Path(agentrl_jax.__file__).parent
+    folder = Path(__file__).parents[1]
     return [str(folder / name) for name in _MODULES]
 
 

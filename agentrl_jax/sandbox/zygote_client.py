@@ -11,7 +11,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import agentrl_jax
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.sandbox import folders
 from agentrl_jax.sandbox.limits import SandboxLimits
@@ -107,7 +106,7 @@ class ZygoteClient:
             UserError: it cannot confine anything here.
         """
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        root = str(Path(agentrl_jax.__file__).parent.parent)
+        root = str(Path(__file__).parents[2])
         flags = ["-S", "-s", "-P", "-c", _PROGRAM]
         with remote:
             self._process = subprocess.Popen(

@@ -118,7 +118,12 @@ class ProcessPool:
             module = "agentrl_jax.workers.confined_server"
             sandbox = [json.dumps(dataclasses.asdict(self._sandbox)), self._folder.name]
             start = [self._python, "-m", module, *sandbox]
-            description = await asyncio.to_thread(check_sandbox, start, self._environment)
+            try:
+                description = await asyncio.to_thread(check_sandbox, start, self._environment)
+            except BaseException:
+                self._folder.cleanup()
+                self._folder = None
+                raise
             print(f"environments run in the sandbox: {description}", file=sys.stderr)
             self._command = [*start, *self._command[3:]]
         try:

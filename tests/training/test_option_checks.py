@@ -14,6 +14,7 @@ from agentrl_jax.launch import cli
 from agentrl_jax.launch.dataclass_flags import parse_literals
 from agentrl_jax.launch.serving import check_dtype
 from agentrl_jax.storage import config_json
+from agentrl_jax.storage.digests import forget_digest
 from agentrl_jax.storage.nan_checks import check_not_nan
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.run import Run
@@ -69,6 +70,7 @@ def test_a_config_file_with_nan_is_refused(tmp_path: Path):
     config_json.bind_run_dir(tmp_path, letters_config.get_config())
     path = tmp_path / config_json.CONFIG_FILE
     path.write_text(path.read_text().replace('"temperature": 1.0', '"temperature": NaN', 1))
+    forget_digest(path)
     with pytest.raises(UserError, match=r"temperature=nan is not a number"):
         config_json.load_config(tmp_path)
 
