@@ -100,8 +100,8 @@ MAX_LINES = 300
 LENGTH_EXCEPTIONS = {
     "agentrl_jax.rollout.runtime": "one facade of short methods; more parts would only delegate",
     "agentrl_jax.training.run": "a few lines over; what ends a phase could be a part of its own",
-    "agentrl_jax.training.config": "a line over; the fields of workers could be a part of their own",
-    "agentrl_jax.algorithms.policy_gradient.algorithm": "ten lines over; its epochs could be a part",
+    "agentrl_jax.training.config": "a line over; fields of workers could be a part of their own",
+    "agentrl_jax.algorithms.policy_gradient.algorithm": "ten lines over; epochs could be a part",
 }
 BANNED = {"utils", "common", "helpers", "base", "misc"}
 
