@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from agentrl_jax.configs import archer, lmrl
+from agentrl_jax.configs import archer, archer_claim, lmrl
 from agentrl_jax.errors import UserError
 from agentrl_jax.models import save
 from agentrl_jax.models.decoder import DecoderConfig
@@ -77,6 +77,12 @@ def _variants(name: str, source: str) -> list[str]:
             f"{task}-{method}"
             for task, game in archer.TASKS.items()
             for method in archer._algorithms(game)
+        ]
+    if name == "archer_claim":
+        return [
+            f"{task}-{side}"
+            for task, settings in archer_claim.TASKS.items()
+            for side in archer_claim._sides(settings)
         ]
     if name == "lmrl":
         return ["-".join(pair) for pair in itertools.product(lmrl.TASKS, lmrl.METHODS)]

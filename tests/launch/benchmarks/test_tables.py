@@ -23,6 +23,7 @@ from agentrl_jax.launch.benchmarks.tables.lmrl_gym import (
 )
 from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.storage.files import write_json
+from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION, VERSION_KEY
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.filterwarnings(
@@ -56,7 +57,8 @@ def cache_cell(
 
 def test_a_cell_measures_the_end_of_each_phase_and_the_speed_of_the_last(tmp_path: Path):
     phases = {"sft": {"fields": {"label": "SFT"}}, "rl": {"fields": {"label": "MC"}}}
-    (tmp_path / "config.json").write_text(json.dumps({"fields": {"phases": {"dict": phases}}}))
+    config = {VERSION_KEY: RUN_FORMAT_VERSION, "fields": {"phases": {"dict": phases}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     table = [
         {"name": name, "mean_return": x, "score": 10 * x, "win_rate": x}
         for name, x in (("SFT", 0.5), ("MC", 1.0))
