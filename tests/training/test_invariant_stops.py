@@ -400,7 +400,7 @@ ROLLOUTS: dict[str, tuple[str, Callable[[Patch], None]]] = {
         in_engine(sampler_logp=lambda call: np.append(call.sampler_logp[1:], np.float32(0))),
     ),
     "wrong temperature recorded by the engine": (
-        "sampler_logp",
+        "answered_calls",
         in_engine(sampling=lambda call: dataclasses.replace(call.sampling, temperature=0.5)),
     ),
     # of episodes
