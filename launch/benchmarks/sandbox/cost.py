@@ -68,7 +68,14 @@ class SandboxCost:
         header = HEADER.format(at_once=self.at_once)
         lines = [header, "|---" * (header.count("|") - 1) + "|"]
         lines += [_row(name, result) for name, result in results.items()]
-        table = "\n".join(lines)
+        host = {
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "cores": len(os.sched_getaffinity(0)),
+            "load": round(os.getloadavg()[0], 1),
+        }
+        note = "Python {python}, Linux {kernel}, {cores} cores, load {load}.".format(**host)
+        table = "\n".join([*lines, "", note])
         if self.page:
             doc_tables.replace_section(Path(self.page), "sandbox-cost", table)
         print(table)
@@ -78,10 +85,7 @@ class SandboxCost:
             "at_once": self.at_once,
             "rungs": results,
             "absent": absent,
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-            "cores": len(os.sched_getaffinity(0)),
-            "load": round(os.getloadavg()[0], 1),
+            **host,
         }
 
     def measure(self, rung: Rung) -> dict[str, float]:
@@ -147,14 +151,14 @@ def _proportional_mb(pid: int) -> float:
 
 
 def _row(name: str, result: dict[str, float]) -> str:
-    memory = f"{result['session_mb']:g} MB" if "session_mb" in result else "-"
+    memory = f"{result['session_mb']:.3g} MB" if "session_mb" in result else "-"
     cells = [
         name,
         f"{result['start_ms']:.0f} ms",
-        f"{result['alone_p50_ms']:g}, {result['alone_p99_ms']:g} ms",
-        f"{result['together_p50_ms']:g}, {result['together_p99_ms']:g} ms",
-        f"{result['snippets_per_second']:g}",
-        f"{result['call_p50_ms']:g} ms",
+        f"{result['alone_p50_ms']:.3g}, {result['alone_p99_ms']:.3g} ms",
+        f"{result['together_p50_ms']:.3g}, {result['together_p99_ms']:.3g} ms",
+        f"{result['snippets_per_second']:.3g}",
+        f"{result['call_p50_ms']:.3g} ms",
         memory,
     ]
     return f"| {' | '.join(cells)} |"

@@ -74,8 +74,7 @@ class Targets:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._victim.kill()
-        self._victim.wait()
+        self._end_victim()
         for descriptor in self._terminal:
             os.close(descriptor)
         self._stack.close()
@@ -103,6 +102,7 @@ class Targets:
             damage.append("files were made outside the folder")
         if self._victim.poll() is not None:
             damage.append("a process of the host was ended")
+            self._end_victim()
             self._victim = self._start_victim()
         if (shared := Path("/dev/shm", self.marker)).exists():
             damage.append("shared memory was left behind")
@@ -124,9 +124,16 @@ class Targets:
         os.chmod(self.file, 0o666)
 
     def _start_victim(self) -> "subprocess.Popen[bytes]":
-        code = "import time; time.sleep(1000)"
+        code = "import sys; sys.stdin.read()"  # until this process ends
         environment = {**os.environ, "SECRET": f"{self.secret}{self.marker}"}
-        return subprocess.Popen([sys.executable, "-S", "-c", code, self.marker], env=environment)
+        command = [sys.executable, "-S", "-c", code, self.marker]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+
+    def _end_victim(self) -> None:
+        assert self._victim.stdin is not None
+        self._victim.stdin.close()
+        self._victim.kill()
+        self._victim.wait()
 
     def _marked_processes(self) -> list[int]:
         """The processes with the marker as their name, zombies too."""
