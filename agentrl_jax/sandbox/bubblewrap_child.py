@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import NoReturn
 
 from agentrl_jax.sandbox.confinement import Confinement
@@ -50,7 +49,7 @@ def execute_bubblewrap(
         "open_files": limits.open_files,
         "filter": base64.b64encode(strict).decode(),
         "abi": confinement.abi,
-        "rules": [asdict(rule) for rule in config.rules],
+        "rules": list(config.rules),
         "search_path": list(config.search_path),
         "packages": dict(config.packages),
         "request": request,

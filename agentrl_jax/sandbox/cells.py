@@ -6,7 +6,7 @@ too: the host believes none of it but what the code may decide.
 
 import ast
 import atexit
-import base64
+import binascii
 import builtins
 import json
 import linecache
@@ -50,7 +50,7 @@ def write_files(files: Mapping[str, str]) -> None:
         if folder:
             os.makedirs(folder, exist_ok=True)
         with open(path, "wb") as file:
-            file.write(base64.b64decode(text))
+            file.write(binascii.a2b_base64(text))
 
 
 def seed_generators(seed: int) -> None:

@@ -3,12 +3,11 @@
 It imports little, since each snippet pays for it.
 """
 
-import base64
+import binascii
 import contextlib
 import json
 import os
 import resource
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -24,15 +23,14 @@ def main(text: str) -> NoReturn:
     """In bubblewrap: restrict this process to the files of the rules, and run the snippet."""
     start: dict[str, Any] = json.loads(text)
     if start["abi"]:
-        rules = [FileRule(**rule) for rule in start["rules"]]
+        rules = [FileRule(*rule) for rule in start["rules"]]
         inner = [
             FileRule(WORK, landlock.WRITE | landlock.EXECUTE),
             FileRule("/proc", landlock.READ),
         ]
         landlock.restrict(landlock.open_rules([*rules, *inner]), start["abi"])
-    kernel.install_filter(base64.b64decode(start["filter"]))
-    leash = socket.socket(fileno=start["leash"])
-    _run(start, lambda: leash.send(STARTED), start["session"])
+    kernel.install_filter(binascii.a2b_base64(start["filter"]))
+    _run(start, lambda: os.write(start["leash"], STARTED), start["session"])
 
 
 def main_in_gvisor(text: str) -> NoReturn:
@@ -42,7 +40,7 @@ def main_in_gvisor(text: str) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):  # gVisor has not all of them
             resource.setrlimit(kind, (bound, bound))
     kernel.prctl(kernel.SET_NO_NEW_PRIVILEGES, 1)
-    kernel.install_filter(base64.b64decode(start["filter"]))
+    kernel.install_filter(binascii.a2b_base64(start["filter"]))
     request = os.open(start["request"], os.O_RDONLY)
     _run({**start, "request": request}, lambda: os.write(1, start["line"].encode()), ())
 

@@ -4,7 +4,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentrl_jax.sandbox import kernel
 
@@ -32,16 +32,14 @@ _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 
 
-@dataclass(frozen=True)
-class FileRule:
+class FileRule(NamedTuple):
     """Rights on a file, or on a folder and all that is in it."""
 
     path: str
     rights: int
 
 
-@dataclass(frozen=True)
-class OpenRule:
+class OpenRule(NamedTuple):
     """A rule whose path is open, for processes that could not open it any more."""
 
     descriptor: int

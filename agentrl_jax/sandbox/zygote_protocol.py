@@ -71,5 +71,5 @@ class ZygoteConfig:
     @staticmethod
     def decode(data: bytes) -> "ZygoteConfig":
         fields = json.loads(data)
-        rules = tuple(FileRule(**rule) for rule in fields.pop("rules"))
+        rules = tuple(FileRule(*rule) for rule in fields.pop("rules"))
         return ZygoteConfig(rules=rules, **fields)
