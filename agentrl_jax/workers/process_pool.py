@@ -12,7 +12,6 @@ from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
-from agentrl_jax.workers.memory_watch import MemoryWatch
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
@@ -42,7 +41,7 @@ class ProcessPool:
         Args:
             count: processes.
             interpreter: a python that has this package, JAX not needed; empty: this one.
-            memory_limit: resident bytes of each process with all that it started; 0: no limit.
+            memory_limit: bytes per process; 0: no limit.
             max_reply_bytes: the size of the largest reply.
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.
@@ -77,9 +76,8 @@ class ProcessPool:
             str(observations.max_bytes),
             str(int(observations.truncate)),
         ]
+        self._server_command = self._command  # in the sandbox, once that has started
         self._count, self._max_reply_bytes = count, max_reply_bytes
-        self._memory_limit = memory_limit
-        self._memory: MemoryWatch | None = None
         self._current: dict[int, WorkerProcess] = {}
         self._processes: set[WorkerProcess] = set()
 
@@ -106,26 +104,14 @@ class ProcessPool:
     def _spawn(self, i: int) -> WorkerProcess:
         self._processes = {process for process in self._processes if not process.has_exited}
         self._current[i] = WorkerProcess(
-            i + 1, self._command, self._environment, self._max_reply_bytes, self._memory
+            i + 1, self._server_command, self._environment, self._max_reply_bytes
         )
         self._processes.add(self._current[i])
         return self._current[i]
 
     async def start(self) -> None:
-        self._memory = MemoryWatch(self._memory_limit) if self._memory_limit else None
         if self._sandbox.enabled and self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="agentrl-workers-")
-            module = "agentrl_jax.workers.confined_server"
-            sandbox = [json.dumps(dataclasses.asdict(self._sandbox)), self._folder.name]
-            start = [self._python, "-m", module, *sandbox]
-            try:
-                description = await asyncio.to_thread(check_sandbox, start, self._environment)
-            except BaseException:
-                self._folder.cleanup()
-                self._folder = None
-                raise
-            print(f"environments run in the sandbox: {description}", file=sys.stderr)
-            self._command = [*start, *self._command[3:]]
+            await self._start_sandbox()
         try:
             await asyncio.gather(*(self._spawn(i).start_task for i in range(self._count)))
         except OSError as error:
@@ -133,15 +119,26 @@ class ProcessPool:
                 f"the worker {self._command[0]} cannot be started ({error.strerror}): name a python"
             ) from error
 
+    async def _start_sandbox(self) -> None:
+        """Raises UserError where nothing here can confine a worker."""
+        folder = tempfile.TemporaryDirectory(prefix="agentrl-workers-")
+        module = "agentrl_jax.workers.confined_server"
+        sandbox = [json.dumps(dataclasses.asdict(self._sandbox)), folder.name]
+        start = [self._python, "-m", module, *sandbox]
+        try:
+            description = await asyncio.to_thread(check_sandbox, start, self._environment)
+        except BaseException:
+            folder.cleanup()
+            raise
+        print(f"environments run in the sandbox: {description}", file=sys.stderr)
+        self._folder, self._server_command = folder, [*start, *self._command[3:]]
+
     async def stop(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
         self._processes, self._current = set(), {}
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
         if self._folder is not None:
             self._folder.cleanup()
-            self._folder = None
+            self._folder, self._server_command = None, self._command
 
 
 def check_sandbox(command: Sequence[str], environment: Mapping[str, str]) -> str:
