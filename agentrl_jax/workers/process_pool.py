@@ -12,6 +12,7 @@ from typing import Any
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.worker_confinement import WorkerSandbox
+from agentrl_jax.workers.memory_watch import MemoryWatch
 from agentrl_jax.workers.observation_limit import DEFAULT_LIMIT, ObservationLimit
 from agentrl_jax.workers.pool import completed_future
 from agentrl_jax.workers.server import MAX_REPLY_BYTES
@@ -76,6 +77,8 @@ class ProcessPool:
             str(observations.max_bytes),
             str(int(observations.truncate)),
         ]
+        self._memory_limit = memory_limit
+        self._memory: MemoryWatch | None = None
         self._server_command = self._command  # in the sandbox, once that has started
         self._count, self._max_reply_bytes = count, max_reply_bytes
         self._current: dict[int, WorkerProcess] = {}
@@ -104,12 +107,13 @@ class ProcessPool:
     def _spawn(self, i: int) -> WorkerProcess:
         self._processes = {process for process in self._processes if not process.has_exited}
         self._current[i] = WorkerProcess(
-            i + 1, self._server_command, self._environment, self._max_reply_bytes
+            i + 1, self._server_command, self._environment, self._max_reply_bytes, self._memory
         )
         self._processes.add(self._current[i])
         return self._current[i]
 
     async def start(self) -> None:
+        self._memory = MemoryWatch(self._memory_limit) if self._memory_limit else None
         if self._sandbox.enabled and self._folder is None:
             await self._start_sandbox()
         try:
@@ -136,6 +140,9 @@ class ProcessPool:
     async def stop(self) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
         self._processes, self._current = set(), {}
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder, self._server_command = None, self._command
