@@ -90,7 +90,9 @@ class CriticPhase:
         """
         process_group, metrics = runtime.process_group, []
         count = len(process_group.local_items(range(self._trainer.batch)))
-        draws = self._trainer.draw(self.replay, steps, count, self._config.recent, rng)
+        draws = [
+            self._trainer.draw(self.replay, count, rng, self._config.recent) for _ in range(steps)
+        ]
         transitions = [transition for draw in draws for transition in draw]
         value_utterances = [t.utterance for t in transitions]
         if self._trainer.loss.needs_policy_utterances:

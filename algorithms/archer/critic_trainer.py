@@ -122,13 +122,12 @@ class UtteranceCriticTrainer(TwinCriticTrainer):
     def draw(
         self,
         replay: ReplayBuffer,
-        steps: int,
         count: int,
-        recent: RecentShare | None,
         rng: np.random.Generator,
-    ) -> list[list[Transition]]:
+        recent: RecentShare | None,
+    ) -> list[Transition]:
         """Single turns, uniformly with replacement."""
-        return [replay.draw(count, rng, recent) for _ in range(steps)]
+        return replay.draw(count, rng, recent)
 
     def _initial_critic(self, key: Array, params: Params) -> Params:
         heads_key, encoder_key = jax.random.split(key)

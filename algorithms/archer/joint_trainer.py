@@ -99,13 +99,12 @@ class JointCriticTrainer(TwinCriticTrainer):
     def draw(
         self,
         replay: ReplayBuffer,
-        steps: int,
         count: int,
-        recent: RecentShare | None,
         rng: np.random.Generator,
-    ) -> list[list[Transition]]:
+        recent: RecentShare | None,
+    ) -> list[Transition]:
         """Whole episodes, uniformly with replacement."""
-        return [replay.draw_episodes(count, rng, recent) for _ in range(steps)]
+        return replay.draw_episodes(count, rng, recent)
 
     def _initial_critic(self, key: Array, params: Params) -> Params:
         return self._config.critic.initial_params(self._critic, params, key)

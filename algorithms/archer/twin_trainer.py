@@ -110,12 +110,11 @@ class TwinCriticTrainer(ABC):
     def draw(
         self,
         replay: ReplayBuffer,
-        steps: int,
         count: int,
-        recent: RecentShare | None,
         rng: np.random.Generator,
-    ) -> list[list[Transition]]:
-        """About `count` transitions for each of some critic steps."""
+        recent: RecentShare | None,
+    ) -> list[Transition]:
+        """About `count` transitions for a critic step."""
 
     @abstractmethod
     def _initial_critic(self, key: Array, params: Params) -> Params:
