@@ -99,9 +99,6 @@ MAX_LINES = 300
 # A longer module -> why.
 LENGTH_EXCEPTIONS = {
     "agentrl_jax.rollout.runtime": "one facade of short methods; more parts would only delegate",
-    "agentrl_jax.training.run": "a few lines over; what ends a phase could be a part of its own",
-    "agentrl_jax.training.config": "a line over; fields of workers could be a part of their own",
-    "agentrl_jax.algorithms.policy_gradient.algorithm": "ten lines over; epochs could be a part",
 }
 BANNED = {"utils", "common", "helpers", "base", "misc"}
 

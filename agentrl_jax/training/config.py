@@ -61,8 +61,7 @@ class EnvironmentConfig(EnvironmentSpec):
     # Environment variables that worker processes get beyond those of `workers.variables`, which
     # are without tokens and keys.
     pass_variables: tuple[str, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
-    # Worker processes read and write little, and have no network (docs/sandbox.md); off unless
-    # enabled.
+    # Worker processes read and write little, and have no network; off unless enabled.
     sandbox: WorkerSandbox = field(default_factory=WorkerSandbox, metadata=OMITTED_AT_DEFAULT)
     reply_mb: int = 64  # maximal size of an environment's reply
     # Maximal text of a reset's or a step's messages. An episode with a longer one has failed; with

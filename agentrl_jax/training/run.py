@@ -20,8 +20,8 @@ from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
-from agentrl_jax.storage.digests import add_digests, file_damage, keep_digest
-from agentrl_jax.storage.files import atomic_folder, remove_unfinished
+from agentrl_jax.storage.digests import file_damage, keep_digest
+from agentrl_jax.storage.files import remove_unfinished
 from agentrl_jax.storage.folder_lock import FolderLock, exclusive_lock
 from agentrl_jax.storage.run_folder import code_changes, empty_run_dir
 from agentrl_jax.training import demonstrations
@@ -29,7 +29,6 @@ from agentrl_jax.training.agent_models import add_agents, initial_models
 from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.builders import (
     load_phase_params,
-    load_tokenizer,
     make_learner_mesh,
     make_runtime,
 )
@@ -40,13 +39,10 @@ from agentrl_jax.training.evaluations import Evaluations
 from agentrl_jax.training.flops_utilization import start_meter
 from agentrl_jax.training.model_configs import ModelContext, open_models
 from agentrl_jax.training.phase_checkpoint import phase_checkpoint
-from agentrl_jax.training.pretraining import TextDocuments
 from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.training.run_status import live_status
+from agentrl_jax.training.run_tokenizer import ensure_tokenizer
 from agentrl_jax.training.tracking import run_status, tracked_run
-from agentrl_jax.trajectories import Trajectory
-
-MAX_TOKENIZER_DEMONSTRATIONS = 2000  # and documents of a phase, that a tokenizer is trained on
 
 
 class Run:
@@ -140,7 +136,7 @@ class Run:
         experiment = self.experiment
         with self.process_group.coordinator_first("demonstrations"):
             self.demonstrations = self._ensure_demonstrations()
-            self.tokenizer = self._ensure_tokenizer()
+            self.tokenizer = ensure_tokenizer(experiment, self.run_dir, self.demonstrations)
         self.mesh = make_learner_mesh(experiment, experiment.policy.build(len(self.tokenizer)))
         self.dense_peak = start_meter(self.mesh, self.reporter.log)
         context = self.environments.context
@@ -220,24 +216,6 @@ class Run:
         if isinstance(phase.start, str):
             return load(phase.start) if phase.start else newest
         return phase.start.params(load)
-
-    def _ensure_tokenizer(self) -> Any:
-        """The run's tokenizer; made from demonstrations and documents where there is none."""
-        folder = self.run_dir / "tokenizer"
-        if not folder.exists():
-            trajectories: list[Trajectory] = []
-            if self.demonstrations is not None:
-                trajectories = demonstrations.read(
-                    self.demonstrations, limit=MAX_TOKENIZER_DEMONSTRATIONS
-                )
-            texts = sorted(set(demonstrations.message_texts(trajectories)))
-            for phase in self.experiment.phases.values():
-                if isinstance(phase.source, TextDocuments):
-                    texts += phase.source.first_texts(MAX_TOKENIZER_DEMONSTRATIONS)
-            with atomic_folder(folder) as unfinished:
-                self.experiment.tokenizer(texts).save_pretrained(unfinished)
-                add_digests(unfinished)
-        return load_tokenizer(folder)
 
     def begin_phase(self, name: str) -> RunContext:
         """Mark the agents that the phase trains, and return what its source may use."""

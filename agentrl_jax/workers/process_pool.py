@@ -42,7 +42,7 @@ class ProcessPool:
         Args:
             count: processes.
             interpreter: a python that has this package, JAX not needed; empty: this one.
-            memory_limit: bytes per process; 0: no limit.
+            memory_limit: resident bytes of each process with all that it started; 0: no limit.
             max_reply_bytes: the size of the largest reply.
             command: replaces a worker's command; the number of its status pipe is appended.
             observations: how much text an environment may send in one turn.

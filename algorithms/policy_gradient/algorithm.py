@@ -15,7 +15,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from agentrl_jax.algorithms.experience.filters import apply_filter
 from agentrl_jax.algorithms.experience.reward_metrics import trained_reward_metrics
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.policy_gradient import aux_state, credit_invariants
@@ -25,6 +24,10 @@ from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots, c
 from agentrl_jax.algorithms.policy_gradient.credited_batch import CreditedBatch, batch_metrics
 from agentrl_jax.algorithms.policy_gradient.crediting import Crediting
 from agentrl_jax.algorithms.policy_gradient.device_loss import PolicyGradientBatch, PolicyLoss
+from agentrl_jax.algorithms.policy_gradient.group_selection import (
+    filter_and_replay,
+    split_auxiliary,
+)
 from agentrl_jax.algorithms.policy_gradient.microbatches import MicrobatchPacker
 from agentrl_jax.algorithms.policy_gradient.step_record import StepRecord
 from agentrl_jax.algorithms.policy_gradient.trust_region import TrustRegion
@@ -145,14 +148,14 @@ class PolicyGradient(Algorithm):
         c, process_group, step = self._config, runtime.process_group, self._step
         self._step, self._process_group = step + 1, process_group
         rng = np.random.default_rng([self._seed, step, process_group.index])
-        rollouts, reserved = self._split_auxiliary(list(experience))
+        rollouts, reserved = split_auxiliary(c.auxiliaries, list(experience))
         if c.probe:
             renderer = runtime.agents[c.probe.agent].renderer
             token_logp_fn = functools.partial(self.token_logp, state, process_group)
             rollouts = c.probe(rollouts, renderer, token_logp_fn)
         if c.rewards:
             rollouts = [c.rewards(group, step) for group in rollouts]
-        indexed_groups = self._filter_and_replay(rollouts, process_group, rng)
+        indexed_groups = filter_and_replay(c, rollouts, process_group, rng)
         main = self._crediting.credit_rollouts(state, indexed_groups, process_group, step)
         trained = [group for _, group in indexed_groups]
         self._step_record = StepRecord(rollouts, trained, main, c.minibatches)
@@ -207,33 +210,6 @@ class PolicyGradient(Algorithm):
         """The policy's log-probs of the tokens `indices` of some sequences, [N]."""
         scoring = self._packer.scoring_pass(sequences, indices, process_group)
         return scoring.token_scores(self._learner, state.params)[0]
-
-    def _split_auxiliary(self, groups: list[Group]) -> tuple[list[Group], list[list[Group]]]:
-        """The groups of the policy gradient, and those that each auxiliary objective reserves."""
-        reserved = []
-        for auxiliary in self._config.auxiliaries:
-            groups, own_groups = auxiliary.split_groups(groups)
-            reserved.append(own_groups)
-        return groups, reserved
-
-    def _filter_and_replay(
-        self, groups: Sequence[Group], process_group: ProcessGroup, rng: np.random.Generator
-    ) -> list[tuple[int, Group]]:
-        """Filter, inject replay, filter again; each group with its index among those of all
-        processes.
-        """
-        c, stride = self._config, process_group.count
-        indices = range(process_group.index, len(groups) * stride, stride)
-        indexed_groups = list(zip(indices, groups))
-        if c.pre_filter:
-            indexed_groups = apply_filter(c.pre_filter, process_group, indexed_groups)
-        if c.replay is not None:
-            indexed_groups = [
-                (index, injected)
-                for index, group in indexed_groups
-                for injected in c.replay.inject([group], rng)
-            ]
-        return apply_filter(c.filter, process_group, indexed_groups) if c.filter else indexed_groups
 
     def _optimize(
         self,
