@@ -77,5 +77,6 @@ VISUAL_SYSTEMS = (
         ("keydoor_vla_rl.py",),
         "diagnostic",
         ("KeyDoor",),
+        ("vla_rl",),
     ),
 )
