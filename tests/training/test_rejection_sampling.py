@@ -14,6 +14,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.storage import trajectory_log
+from agentrl_jax.storage.digests import forget_digest
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.rejection_sampling import RejectionSampling
@@ -77,6 +78,7 @@ def test_an_iteration_is_resumed_exactly_from_the_rollouts_it_had(tmp_path: Path
     loop.train(evolution(2, demonstrations), tmp_path / "stopped", quiet=True)
     config = tmp_path / "stopped" / "config.json"
     config.write_text(config.read_text().replace('"steps": 2', '"steps": 4'))
+    forget_digest(config)
     loop.train(evolution(4, demonstrations), tmp_path / "stopped", quiet=True)
 
     def first_iteration(run: str) -> list[dict]:
