@@ -14,6 +14,7 @@ from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.tokenizers import CharacterTokenizer
 from agentrl_jax.rollout.strategy import IndependentEpisodes
+from agentrl_jax.storage.digests import forget_digest
 from agentrl_jax.training import loop
 from agentrl_jax.training.builders import load_policy
 from agentrl_jax.training.config import (
@@ -88,6 +89,7 @@ def test_a_checkpoint_of_another_architecture_is_named(tmp_path: Path) -> None:
     loop.train(letters(sft_steps=1, rl_steps=1), run_dir, quiet=True)
     config = run_dir / "config.json"
     config.write_text(config.read_text().replace('"width": 16', '"width": 32'))
+    forget_digest(config)
     with pytest.raises(UserError, match="another architecture"):
         load_policy(run_dir)
     wider = letters(sft_steps=2, rl_steps=1)

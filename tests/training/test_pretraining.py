@@ -21,6 +21,7 @@ from agentrl_jax.models.tokenizers import ByteTokenizer, byte_tokenizer
 from agentrl_jax.renderer import ChatRenderer
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import text_documents
+from agentrl_jax.storage.digests import forget_digest
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment, Phase, RunContext
 from agentrl_jax.training.pretraining import DocumentEncoder, TextDocuments
@@ -174,6 +175,7 @@ def test_a_pretraining_phase_is_resumed_exactly_without_reading_the_documents_ag
     loop.train(experiment, tmp_path / "stopped", quiet=True)
     config = tmp_path / "stopped" / "config.json"
     config.write_text(config.read_text().replace('"steps": 2', '"steps": 5'))
+    forget_digest(config)
     corpus.write_text("")
     loop.train(pretraining(5, source), tmp_path / "stopped", quiet=True)
     assert logged_metrics(tmp_path / "unbroken") == logged_metrics(tmp_path / "stopped")
