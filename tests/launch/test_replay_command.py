@@ -15,6 +15,7 @@ from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfi
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import replaying
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.storage.line_checksum import without_checksum
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import EvaluationConfig, Experiment, Phase
 from agentrl_jax.training.sources import Demonstrations
@@ -49,7 +50,7 @@ def copy_with_changed_lines(
     """A copy of the run, of whose trajectory log each line was changed."""
     shutil.copytree(run_dir, folder)
     (log,) = (folder / "trajectories").iterdir()
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = [json.loads(without_checksum(line)) for line in log.read_bytes().splitlines()]
     for line in lines:
         change(line)
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
