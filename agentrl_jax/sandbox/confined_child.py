@@ -15,6 +15,7 @@ from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.snippet_run import STARTED, prepare, read_request, run_snippet
 from agentrl_jax.sandbox.zygote_protocol import SESSION_DESCRIPTORS, SnippetEnd, ZygoteConfig
 
+NICENESS = 10  # of snippets whose folder the zygote watches
 _FIRST_FREE = 8  # descriptors from here on are in nobody's way
 
 
@@ -43,6 +44,8 @@ def run_child(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         _prefer_when_out_of_memory()
+        if not (confinement.isolation.private_folder or config.launcher):
+            _give_way()
         confinement.enter_isolation(folder, limits)
         kernel.prctl(kernel.SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != zygote:
@@ -79,9 +82,22 @@ def _moved(descriptors: Sequence[int]) -> list[int]:
     return [request, *others]
 
 
+def _give_way() -> None:
+    """Run after the zygote where both want the processor: it sees in time that the folder, which it
+    has to watch, is full.
+    """
+    os.nice(NICENESS)
+    _write_own("autogroup", b"%d" % NICENESS)  # kernels that weigh sessions look at this alone
+
+
 def _prefer_when_out_of_memory() -> None:
     """Let the kernel end this process before the training run, where memory is short."""
+    _write_own("oom_score_adj", b"1000")
+
+
+def _write_own(name: str, data: bytes) -> None:
+    """Write one of this process's files in /proc, where there is one and it may."""
     with contextlib.suppress(OSError):
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(descriptor, b"1000")
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(descriptor, data)
         os.close(descriptor)
