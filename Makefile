@@ -52,7 +52,7 @@ newest-env:
 
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
 test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,aot,ray,selfplay,chess]'
+	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
 	$(PYTEST) -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py

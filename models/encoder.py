@@ -12,6 +12,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.kernel_inputs import MASK_VALUE
 from agentrl_jax.models.layers import DTYPES, gelu_exact, project
@@ -88,8 +89,10 @@ class EncoderConfig:
     width: int = 768
     hidden: int = 3072  # inner width of the MLP
     heads: int = 12  # divides width
-    positions: int = 514  # rows of the position table; the first pad_id + 1 are never a token's
-    pad_id: int = 1  # the first token's position is pad_id + 1
+    positions: int = 514  # rows of the position table
+    pad_id: int = 1  # no token's position in RoBERTa
+    # of a text's first token; None: pad_id + 1 (RoBERTa's; BERT's is 0)
+    first_position: int | None = dataclasses.field(default=None, metadata=OMITTED_AT_DEFAULT)
     token_types: int = 1  # rows of their table; every token has type 0
     norm_eps: float = 1e-5
     pooling: PoolingFn = first_token_pooling  # or `bert_pooling`, `mean_pooling`, `max_pooling`
@@ -98,6 +101,11 @@ class EncoderConfig:
     compute_dtype: str = "float32"
     # store only the input of each block for the backward pass and recompute the rest
     remat: bool = False
+
+    @property
+    def position_of_first(self) -> int:
+        """The row of the position table that a text's first token has."""
+        return self.pad_id + 1 if self.first_position is None else self.first_position
 
     def build(self, vocab_size: int) -> "TextEncoder":
         """The encoder over `vocab_size` tokens; a later change of this config does not reach it.
@@ -121,10 +129,10 @@ def check_encoder_config(config: EncoderConfig, vocab_size: int) -> None:
         raise UserError(
             f"The encoder's width ({c.width}) must be a multiple of its heads ({c.heads})."
         )
-    if c.pad_id < 0 or c.positions < c.pad_id + 2:
+    if not 0 <= c.position_of_first < c.positions:
         raise UserError(
-            f"The encoder's positions ({c.positions}) must exceed its pad_id ({c.pad_id}), "
-            "at least 0, by two or more."
+            f"The encoder's positions ({c.positions}) must exceed that of the first token "
+            f"({c.position_of_first}), at least 0."
         )
     if c.norm_eps <= 0:
         raise UserError(f"The encoder's norm_eps must be positive, not {c.norm_eps}.")
@@ -213,7 +221,8 @@ class EncoderNetwork(Module):
             for name, rows in sizes.items()
         )
         x = jnp.take(words, jnp.where(mask, tokens, 0), axis=0)
-        x = x + jnp.take(positions, token_positions(mask, c.pad_id), axis=0) + types[None, :1]
+        position = token_positions(mask, c.position_of_first)
+        x = x + jnp.take(positions, position, axis=0) + types[None, :1]
         x = LayerNorm(c.norm_eps, c.param_dtype, name="embedding_norm")(x.astype(c.compute_dtype))
         block = rematerialize(EncoderBlock, () if c.remat else ENCODER_SAVED_ACTIVATIONS)
         stack = scan_layers(block, c.layers, scanned=(False,))
@@ -221,13 +230,13 @@ class EncoderNetwork(Module):
         return c.pooling(self, x, mask)
 
 
-def token_positions(mask: Bool[Array, "B T"], pad_id: int) -> Int[Array, "B T"]:
-    """RoBERTa's: `pad_id + 1 +` the index among real tokens; padding has `pad_id`.
+def token_positions(mask: Bool[Array, "B T"], first: int) -> Int[Array, "B T"]:
+    """`first +` the index among real tokens; padding has 0.
 
-    pad_id 1, mask 0 1 1 0 1  ->  1 2 3 1 4
+    first 2, mask 0 1 1 0 1  ->  0 2 3 0 4
     """
-    real = mask.astype(jnp.int32)
-    return pad_id + jnp.cumsum(real, axis=1) * real
+    index = jnp.cumsum(mask.astype(jnp.int32), axis=1) - 1
+    return jnp.where(mask, first + index, 0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -258,7 +267,7 @@ class TextEncoder:
         Raises:
             UserError: rows are longer than the position table.
         """
-        limit = self.config.positions - self.config.pad_id - 1
+        limit = self.config.positions - self.config.position_of_first
         if tokens.shape[1] > limit:
             raise UserError(
                 f"This encoder reads at most {limit} tokens, not {tokens.shape[1]}: cut the texts."

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from agentrl_jax.models.critic_readout import last_positions
 from agentrl_jax.models.encoder import EncoderConfig, PoolingFn, first_token_pooling
 from agentrl_jax.models.heads import CriticEnsemble, HeadConfig
-from agentrl_jax.models.hf.roberta import load_encoder, read_encoder
+from agentrl_jax.models.hf.encoders import load_encoder, read_encoder
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Encoder, Params, Policy, PolicyInputs
 from agentrl_jax.pytree import AnyArray
@@ -85,7 +85,9 @@ class FreshEncoderConfig:
 
 @dataclasses.dataclass
 class PretrainedEncoderConfig:
-    """The encoder and tokenizer of a RoBERTa-family folder, or of that name on the hub."""
+    """The encoder and tokenizer of a BERT or RoBERTa folder, or of the model of that name: on the
+    hub, or `sentence-transformers/all-MiniLM-L6-v2` from the extra `encoder`.
+    """
 
     folder: str
     # `bert_pooling` is the released code's, with a layer that pre-training did not train

@@ -42,8 +42,9 @@ TOKENIZER_FILES = (
 
 
 def resolve_folder(folder: str | Path) -> Path:
-    """A local folder, that of a model that comes with the package (`SHIPPED_MODELS`), or the local
-    copy of the hub's model `owner/name`, downloaded if there is a network.
+    """A local folder, that of a model that comes with a package (`SHIPPED_MODELS`,
+    `PACKAGED_MODELS`), or the local copy of the hub's model `owner/name`, downloaded if there is a
+    network.
 
     Raises:
         UserError: there is neither.

