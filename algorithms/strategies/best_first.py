@@ -97,13 +97,19 @@ class BestFirstSearch:
             raise UserError("a search needs max_expansions and width >= 1 and length_power >= 0")
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
+        opening = await runtime.with_retries(task, 0, fetch_opening)
+        return await self.search_from(opening, task, runtime, key)
+
+    async def search_from(
+        self, opening: Opening | None, task: Task, runtime: Runtime, key: RandomKey
+    ) -> Group:
+        """The group of a search from the task's opening; a dropped one where that is None."""
         agent = runtime.agents[self.agent].for_task(task.name)
         if agent.context.writes_notes:
             raise UserError(
                 "a search samples actions only: leave out the context "
                 f"{type(agent.context).__name__}, which requests notes"
             )
-        opening = await runtime.with_retries(task, 0, fetch_opening)
         proof: Trajectory | None = None
         if opening is not None and self.proof_cache is not None:
             # The random key is the theorem's, not the task's: the order of tasks does not matter.

@@ -135,6 +135,7 @@ class PlannerSearch:
     async def _search(self, task: Task, runtime: Runtime, key: RandomKey) -> Group | None:
         """The search's group; None where the environment refuses the planner's claims."""
         try:
-            return await self.search.collect(task, runtime, key)
+            opening = await runtime.with_retries(task, 0, fetch_opening)
         except UserError:
             return None
+        return await self.search.search_from(opening, task, runtime, key)

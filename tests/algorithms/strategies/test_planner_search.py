@@ -134,6 +134,16 @@ def test_invalid_claims_do_not_stall(claims: list[Any]):
     assert not group.trajectories[0].success and group.num_dropped == 0
 
 
+def test_an_error_while_a_claim_is_searched_for_is_no_refused_claim():
+    def say(prompt: str, key: RandomKey) -> tuple[str, float]:
+        if prompt.endswith("|-b\n"):
+            raise UserError("the engine has no such model")
+        return expert_tactic(prompt, key)
+
+    with pytest.raises(UserError, match="no such model"):
+        search_with(ListPlanner([["b"]]), theorem_task(LONG), TacticEngine(say))
+
+
 def test_no_plan_proves_what_does_not_follow():
     group = search_with(
         ListPlanner([["b", "c", "(a>b)>b"]]), theorem_task("a>b,b>c|-c"), max_plans=2
