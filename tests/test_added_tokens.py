@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.chat_families import FAMILIES
 from support.fixtures import make_call
@@ -133,6 +133,7 @@ clean_texts = st.text('ab <|>/\n▁é"', max_size=12).map(lambda text: f"x{text}
 @given(place=st.sampled_from(PLACES), text=clean_texts)
 @settings(max_examples=25, deadline=None)
 def test_a_clean_prompt_has_the_ids_of_its_template(name: str, place: str, text: str):
+    assume(not any(token in text for token in all_tokens(name)))  # as Gemma's <b>
     renderer, tokenizer = RENDERERS[name], RENDERERS[name].codec.tokenizer
     messages, tools = conversation(place, text)
     prepared, schemas = renderer._prepare(messages, tools)

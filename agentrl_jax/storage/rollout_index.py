@@ -102,10 +102,9 @@ class RolloutIndex:
                     f"the run continues without {self._path.name}"
                 )
         if self._restarts <= MAX_RESTARTS:
-            self._thread = threading.Thread(
-                target=self._writer_loop, name="rollout index", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._writer_loop, name="rollout index", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _writer_loop(self) -> None:
         events: dict[int, IndexEvent] = {}
