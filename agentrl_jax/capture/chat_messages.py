@@ -1,13 +1,17 @@
 """The messages and tools of a chat request, parsed and validated."""
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from agentrl_jax.capture.api_error import APIError
-from agentrl_jax.capture.request_fields import parse_string
+from agentrl_jax.capture.request_fields import parse_name, parse_string
+from agentrl_jax.capture.request_json import check_json_text
 from agentrl_jax.messages import Message, Role, ToolCall
 from agentrl_jax.tools.json_schema import is_tool_schema
 
+TOOL_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")  # as in OpenAI's API
 MESSAGE_FIELDS = {"role", "content", "tool_calls", "tool_call_id"}
 # Fields of a message that may only be empty.
 EMPTY_MESSAGE_FIELDS = {"refusal", "annotations", "audio", "function_call", "name"}
@@ -37,6 +41,10 @@ def parse_tools(tools: Any, choice: Any) -> tuple[tuple[dict[str, Any], ...], bo
             '"function": {"name": ..., "parameters": ...}}',
             "tools",
         )
+    for i, tool in enumerate(tools):
+        if not TOOL_NAME.fullmatch(tool["function"]["name"]):
+            field_path = f"tools[{i}].function.name"
+            raise APIError(f"{field_path} must be 1 to 64 letters, digits, _ and -", field_path)
     parse_string(json.dumps(tools, ensure_ascii=False), "tools")
     return tuple(tools), choice != "none"
 
@@ -46,6 +54,14 @@ def parse_messages(value: Any) -> tuple[Message, ...]:
     if not isinstance(value, list) or not value:
         raise APIError("messages must be a list of at least one message", "messages")
     return tuple(_message(data, f"messages[{i}]") for i, data in enumerate(value))
+
+
+def check_arguments(messages: Sequence[Message], max_depth: int) -> None:
+    """Raises APIError if the JSON of a tool call's arguments nests deeper than that."""
+    for i, message in enumerate(messages):
+        for j, call in enumerate(message.tool_calls):
+            field_path = f"messages[{i}].tool_calls[{j}].function.arguments"
+            check_json_text(call.arguments, field_path, max_depth)
 
 
 def _message(data: Any, field_path: str) -> Message:
@@ -67,12 +83,14 @@ def _message(data: Any, field_path: str) -> Message:
                 f"{field_path}.{name[:40]}",
                 "unsupported_parameter",
             )
+    if data.get("name") not in (None, []):
+        parse_name(data["name"], f"{field_path}.name")
     call_id = data.get("tool_call_id")
     return Message(
         role,
         _content(data.get("content"), f"{field_path}.content"),
         _tool_calls(data.get("tool_calls"), f"{field_path}.tool_calls"),
-        None if call_id is None else parse_string(call_id, f"{field_path}.tool_call_id"),
+        None if call_id is None else parse_name(call_id, f"{field_path}.tool_call_id"),
     )
 
 
@@ -97,7 +115,14 @@ def _tool_calls(value: Any, field_path: str) -> tuple[ToolCall, ...]:
         calls = [
             (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in value
         ]
-        return tuple(ToolCall(*(parse_string(part, field_path) for part in call)) for call in calls)
+        return tuple(
+            ToolCall(
+                parse_name(call_id, f"{field_path}[{i}].id"),
+                parse_name(name, f"{field_path}[{i}].function.name"),
+                parse_string(arguments, f"{field_path}[{i}].function.arguments"),
+            )
+            for i, (call_id, name, arguments) in enumerate(calls)
+        )
     except (KeyError, TypeError):
         raise APIError(
             f"{field_path} must be function calls with id, name and arguments", field_path

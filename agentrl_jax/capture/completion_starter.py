@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl_jax.capture.admission import AdmissionQueue
-from agentrl_jax.capture.http_server import parse_json
+from agentrl_jax.capture.chat_messages import check_arguments
+from agentrl_jax.capture.request_json import parse_json
 from agentrl_jax.capture.requests import CompletionRequest
 from agentrl_jax.capture.responses import ResponseFormat
 from agentrl_jax.capture.server_limits import ServerLimits
@@ -35,7 +36,13 @@ class CompletionStarter:
             APIError: it is refused, or its wait was too long.
         """
         size, now = len(data), int(time.time())
-        request = await self._threads.run(size, lambda: parse(parse_json(data, self._limits)))
+
+        def parse_request() -> CompletionRequest:
+            request = parse(parse_json(data, self._limits))
+            check_arguments(request.messages, self._limits.max_json_depth)
+            return request
+
+        request = await self._threads.run(size, parse_request)
         session.check(request)
         name, engine = session.engine_of(request.model)
         queue = self._queues.setdefault(name, AdmissionQueue(engine.num_slots, self._limits))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import json
 import socket
 import traceback
 from collections import Counter
@@ -11,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from agentrl_jax.capture.api_error import APIError
+from agentrl_jax.capture.request_json import parse_json
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.errors import UserError
 
@@ -157,18 +157,6 @@ async def read_body(request: Request, limits: ServerLimits) -> bytes:
             f"the request did not arrive within {limits.body_timeout:g} s", status=408
         ) from None
     return bytes(data)
-
-
-def parse_json(data: bytes, limits: ServerLimits) -> Any:
-    """The JSON of a body. Raises APIError if it is invalid, or holds too many values."""
-    if sum(map(data.count, (b",", b"[", b"{"))) > limits.max_json_items:
-        raise APIError(
-            f"a request may hold {limits.max_json_items:,} commas and brackets", status=413
-        )
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise APIError(f"the body is no JSON: {error}") from None
 
 
 async def json_body(request: Request, limits: ServerLimits) -> Any:

@@ -26,6 +26,13 @@ def parse_string(value: Any, name: str) -> str:
     return value
 
 
+def parse_name(value: Any, name: str) -> str:
+    """A string of printable characters. Raises APIError if it is none."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise APIError(f"{name} must be a text without control characters", name)
+    return parse_string(value, name)
+
+
 def pop_flag(fields: dict[str, Any], name: str) -> bool:
     """Take a flag out of the fields, false where it is absent. Raises APIError if it is none."""
     value = fields.pop(name, None)

@@ -26,9 +26,15 @@ class ServerLimits:
     max_connections_per_client: int = _limit(512, "Connections of one client address.")
     header_timeout: float = _limit(10.0, "Seconds for the headers of a request to arrive.", 0)
     body_timeout: float = _limit(30.0, "Seconds for the body of a request to arrive.", 0)
+    send_timeout: float = _limit(
+        30.0, "Seconds for a client to take what is sent; after them it is disconnected.", 0
+    )
     idle_timeout: int = _limit(60, "Seconds that a connection stays open between requests.")
     max_request_bytes: int = _limit(16 * 2**20, "Bytes of a request's body.")
     max_json_items: int = _limit(2**19, "Values of a request's JSON.")
+    max_json_depth: int = _limit(
+        64, "Levels of nesting of a request's JSON, and of a tool call's arguments."
+    )
     max_bytes_per_token: int = _limit(
         32, "A text with more bytes for each position of the engine is not tokenized."
     )

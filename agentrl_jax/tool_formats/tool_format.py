@@ -72,6 +72,8 @@ def make_call(name: Any, arguments: Any) -> ToolCall:
     """A call of these arguments. Raises MalformedCall where they are no JSON object."""
     if not isinstance(name, str) or not name:
         raise MalformedCall("the name must be a text")
+    if not name.isprintable():
+        raise MalformedCall("the name must not hold control characters")
     if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
         raise MalformedCall("the arguments must be an object with names as keys")
     try:
