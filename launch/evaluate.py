@@ -31,8 +31,10 @@ flags.DEFINE_integer("workers", 1, "Environment processes; 0: this one.", lower_
 
 def evaluate() -> None:
     from agentrl_jax.launch import players
+    from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 
     f = flags.FLAGS
+    check_seed("--seed", f.seed, ENV_SEED_END)
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
     checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())

@@ -27,8 +27,10 @@ flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_boun
 
 def play() -> None:
     from agentrl_jax.launch import players
+    from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 
     f = flags.FLAGS
+    check_seed("--seed", f.seed or 0, ENV_SEED_END)
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, workers=0)
     if f.watch is None:

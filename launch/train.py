@@ -45,9 +45,12 @@ flags.DEFINE_string(
     "host:port at which process 0 can be reached, where processes are started by hand.",
 )
 flags.DEFINE_integer(
-    "processes", 0, "How many processes there are; 0: as the cluster defines, or else one."
+    "processes",
+    0,
+    "How many processes there are; 0: as the cluster defines, or else one.",
+    lower_bound=0,
 )
-flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.")
+flags.DEFINE_integer("process_id", -1, "Which of them this is, from 0.", lower_bound=-1)
 define_tracking_flags()
 cli.define_trust_flag()
 

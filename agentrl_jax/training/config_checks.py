@@ -11,6 +11,7 @@ from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.mixture import check_label
 from agentrl_jax.training.phase_evaluation_checks import check_phase_evaluation
 from agentrl_jax.training.run_environments import RunEnvironments, evaluation_sources
+from agentrl_jax.training.seeds import ENV_SEED_END, RUN_SEED_END, check_seed
 from agentrl_jax.training.sources import MixedSource, Rollouts
 
 
@@ -44,13 +45,8 @@ def check_config(experiment: Experiment, environments: RunEnvironments) -> None:
 def check_numbers(experiment: Experiment) -> None:
     """Raises UserError for a seed or a number of episodes or groups that cannot be used."""
     evaluation, demonstrations = experiment.evaluation, experiment.demonstrations
-    # JAX's keys use 32 bits of a seed, so a larger one would stand for another's random numbers.
-    for field, seed, end in (
-        ("seed", experiment.seed, 2**32),
-        ("evaluation.seed", evaluation.seed, 2**63),
-    ):
-        if not 0 <= seed < end:
-            raise UserError(f"config.{field} must be from 0 to {end - 1:,}, not {seed:,}")
+    check_seed("config.seed", experiment.seed, RUN_SEED_END)
+    check_seed("config.evaluation.seed", evaluation.seed, ENV_SEED_END)
     for field, number in (
         ("evaluation.episodes", evaluation.episodes),
         ("record_groups", experiment.record_groups),

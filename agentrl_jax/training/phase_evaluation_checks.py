@@ -5,6 +5,7 @@ import math
 from agentrl_jax.errors import UserError
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 
 
 def check_phase_evaluation(experiment: Experiment, name: str, phase: Phase) -> None:
@@ -36,11 +37,7 @@ def _check_tasks(experiment: Experiment, location: str, phase: Phase) -> None:
         raise UserError(
             f"{location}.evaluate_every needs config.evaluation.training_episodes of at least 1"
         )
-    if not 0 <= evaluation.training_seed < 2**63:
-        raise UserError(
-            f"config.evaluation.training_seed must be from 0 to {2**63 - 1:,}, "
-            f"not {evaluation.training_seed:,}"
-        )
+    check_seed("config.evaluation.training_seed", evaluation.training_seed, ENV_SEED_END)
     first, last = evaluation.seed, evaluation.seed + evaluation.episodes
     end = evaluation.training_seed + evaluation.training_episodes
     if max(first, evaluation.training_seed) < min(last, end):

@@ -92,6 +92,10 @@ def test_fresh_never_deletes_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
         (["--environment=agentrl/Wordle-v0", "--player=nobody"], ["nobody", "expert"]),
         (["--environment=agentrl/Wordle-v0", "--player=expert", "--option=words"], ["name=value"]),
         (["--run_dir=/nowhere"], ["/nowhere", "config.json"]),
+        (
+            ["--environment=agentrl/Wordle-v0", "--player=expert", f"--seed={2**63}"],
+            ["--seed must be from 0 to 9,223,372,036,854,775,807"],
+        ),
     ],
 )
 def test_wrong_flags_of_evaluate_are_named(flags: list[str], words: list[str]) -> None:
@@ -110,6 +114,12 @@ def test_evaluate_prints_the_experts_row() -> None:
     assert result.returncode == 0, result.stderr
     line = next(line for line in result.stdout.splitlines() if "expert" in line)
     assert "100 %" in line and re.search(r"-[5-9]\.\d\d", line)
+
+
+@pytest.mark.slow
+def test_a_seed_of_play_is_bounded_as_one_of_evaluate() -> None:
+    result = run("play", "--environment=agentrl/Wordle-v0", f"--seed={10**30}")
+    assert_one_clear_sentence(result, "--seed must be from 0 to 9,223,372,036,854,775,807")
 
 
 @pytest.mark.slow
