@@ -11,6 +11,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch import dataclass_flags
 from agentrl_jax.rollout import scripted_dataset
 from agentrl_jax.storage.dataset_folder import DatasetManifest, dataset_index
+from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 from agentrl_jax.workers.pool import importable_env_name
 
 TABLE_HEADER = (
@@ -59,6 +60,7 @@ class DataSet:
         """
         if not self.out:
             raise UserError("give the folder of the dataset with --out=data/wordle")
+        check_seed("--seed", self.seed, ENV_SEED_END)
         train, published = self._train_manifest()
         validation_records = (
             max(1, train.records // 100) if self.validation < 0 else self.validation

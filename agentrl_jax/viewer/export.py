@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.viewer.api import compare
 from agentrl_jax.viewer.episode_query import EpisodeQuery, select
@@ -17,10 +18,18 @@ def export_page(runs: Sequence[RunView], path: Path, episodes: int) -> None:
     Args:
         path: is replaced.
         episodes: how many of each run it holds, those of the last steps first.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     data = {"runs": [exported_run(run, episodes) for run in runs], "compare": compare(runs)}
-    with atomic_write(path) as unfinished:
-        unfinished.write_text(page_with_data(data), encoding="utf-8")
+    try:
+        with atomic_write(path) as unfinished:
+            unfinished.write_text(page_with_data(data), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path} ({error.strerror}): free some space or name another file"
+        ) from error
 
 
 def exported_run(run: RunView, episodes: int) -> dict[str, Any]:

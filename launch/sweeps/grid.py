@@ -13,6 +13,7 @@ from agentrl_jax.launch import cli
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.storage import config_json
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.seeds import RUN_SEED_END, check_seed
 
 Setting = Mapping[str, str]  # field -> value, as in --config.field=value
 MAX_NAME_LENGTH = 200
@@ -39,7 +40,9 @@ def parse_settings(grid: str) -> list[Setting]:
 
 
 def parse_seeds(text: Sequence[str]) -> list[int]:
-    """The seeds. Raises UserError unless they are different whole numbers, at least one."""
+    """The seeds. Raises UserError unless they are different whole numbers that a run can
+    have, at least one.
+    """
     seeds = [value.strip() for value in text]
     if (
         not seeds
@@ -50,6 +53,8 @@ def parse_seeds(text: Sequence[str]) -> list[int]:
             f"--seeds={','.join(text)} must be different whole numbers from 0 on, as in "
             "--seeds=0,1,2"
         )
+    for value in seeds:
+        check_seed("--seeds", int(value), RUN_SEED_END)
     return list(map(int, seeds))
 
 

@@ -123,3 +123,9 @@ def test_the_bench_of_steps_times_a_scripted_policys_steps():
         set(report["steps_per_second"]) == {"Wordle-v0", "MazeFO-v0"} and len(PUBLISHED_ENVS) == 9
     )
     assert all(alone > 100 and worker > 10 for alone, worker in report["steps_per_second"].values())
+
+
+def test_a_seed_of_a_dataset_is_bounded(tmp_path: Path):
+    dataset = DataSet(environment="agentrl/Wordle-v0", seed=2**63, records=1, out=str(tmp_path))
+    with pytest.raises(UserError, match="--seed must be from 0 to 9,223,372,036,854,775,807"):
+        dataset.run()

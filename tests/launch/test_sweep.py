@@ -277,3 +277,8 @@ def test_the_command_trains_what_is_missing_and_prints_the_same_table_again(tmp_
 )
 def test_wrong_flags_are_reported_in_one_sentence(flags: list[str], words: list[str]):
     assert_one_clear_sentence(run("sweep", *flags), *words)
+
+
+def test_seeds_beyond_those_of_a_run_are_refused():
+    with pytest.raises(UserError, match="--seeds must be from 0 to 4,294,967,295"):
+        grid.parse_seeds(["0", str(2**32)])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.viewer_runs import write_hostile_run, write_run
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch.view import run_dirs_as_flags
 from agentrl_jax.viewer.export import export_page
 from agentrl_jax.viewer.page import page, page_with_data, script_json
@@ -76,6 +77,12 @@ def test_data_in_a_page_are_data(text: str):
     inner = document[start : document.index("</script>", start)]
     assert inner.isascii() and not re.search("[<>&]", inner)
     assert json.loads(inner) == {"text": text} and inner == script_json({"text": text})
+
+
+def test_a_page_that_cannot_be_written_is_named(tmp_path: Path):
+    path = tmp_path / "none" / "page.html"
+    with pytest.raises(UserError, match=r"cannot write .*page.html .*name another file"):
+        export_page([], path, episodes=1)
 
 
 def test_an_exported_page_has_the_last_episodes_of_each_run(tmp_path: Path):
