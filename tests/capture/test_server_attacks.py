@@ -4,7 +4,6 @@ in one sentence, and others are served meanwhile.
 
 import dataclasses
 import json
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,11 +27,11 @@ from support.server_attacks import (
     exchange,
     refusal,
     request_head,
+    use_small_send_buffers,
     with_call,
     with_tool,
 )
 
-from agentrl_jax.capture import server
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.request_json import MAX_DIGITS, parse_json
 from agentrl_jax.capture.server_limits import ServerLimits
@@ -124,15 +123,7 @@ def test_names_of_64_characters_and_those_that_a_policy_invents_are_read(capture
 
 @pytest.fixture
 def small_send_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system takes few bytes for a client that does not read."""
-
-    def open_listener(*arguments: Any) -> socket.socket:
-        listener = original(*arguments)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        return listener
-
-    original = server.open_listener
-    monkeypatch.setattr(server, "open_listener", open_listener)
+    use_small_send_buffers(monkeypatch)
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])

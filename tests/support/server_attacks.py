@@ -5,8 +5,10 @@ import json
 import socket
 from typing import Any
 
+import pytest
 from support.capture_server import CaptureFixture
 
+from agentrl_jax.capture import server
 from agentrl_jax.capture.session import CaptureSession
 
 PATH = "/v1/chat/completions"
@@ -93,6 +95,18 @@ def connect(capture: CaptureFixture) -> socket.socket:
     connection.settimeout(10)
     connection.connect((host, int(port)))
     return connection
+
+
+def use_small_send_buffers(patch: pytest.MonkeyPatch) -> None:
+    """The system takes few bytes for a client that does not read."""
+
+    def open_listener(*arguments: Any) -> socket.socket:
+        listener = original(*arguments)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    original = server.open_listener
+    patch.setattr(server, "open_listener", open_listener)
 
 
 def request_head(session: CaptureSession, *headers: str, version: str = "1.1") -> str:

@@ -1,10 +1,12 @@
-"""A battery of attacks on runs: kills, changed bits and cuts of files, planted corruptions.
+"""A battery of attacks: kills, changed bits, cuts of files and planted corruptions of runs, hostile
+requests to servers, wrong command lines.
 
     PYTHONPATH=.:tests python benchmarks/studies/attacks [--sections=kills,flips] [--seed=0]
 
-Each attack is made on the smallest run that exists, and says what should happen and what happened.
-The last lines are a table of what went wrong and the counts of each section; the exit status is 1
-where an attack succeeded. `--match=TEXT` makes only the attacks whose names hold the text.
+Each attack is made on the smallest run that exists or on a server on loopback, and says what should
+happen and what happened. The last lines are a table of what went wrong and the counts of each
+section; the exit status is 1 where an attack succeeded. `--match=TEXT` makes only the attacks whose
+names hold the text.
 """
 
 import argparse
@@ -29,11 +31,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from outcome import Battery  # noqa: E402
 
-SECTIONS = ("kills", "flips", "corruptions")
+SECTIONS = ("kills", "flips", "corruptions", "servers", "command_lines")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--sections", default=",".join(SECTIONS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--match", default="", help="only attacks whose names hold this text")
