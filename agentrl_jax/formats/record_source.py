@@ -44,7 +44,7 @@ class ParsedRecords(Generic[T]):
 
 
 class StrictLines(JsonLines):
-    """The lines of a file as text; an empty or very long one is an error."""
+    """The lines of a file as text; a very long one is an error."""
 
     def __init__(self, path: Path) -> None:
         """Find the lines.
@@ -57,9 +57,6 @@ class StrictLines(JsonLines):
         super().__init__(path)
         if not len(self):
             raise UserError(f"{path} is empty: it needs one JSON object a line")
-        gaps = self._numbers[self._numbers != range(1, len(self) + 1)]
-        if len(gaps):
-            raise UserError(f"{path}, line {gaps[0] - 1}: is empty; delete it")
         if (longest := int(self._lengths.max())) > MAX_LINE_BYTES:
             raise UserError(
                 f"{self.location(int(self._lengths.argmax()))}: has {longest / 2**20:.0f} MiB of "

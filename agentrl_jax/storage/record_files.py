@@ -37,20 +37,25 @@ class RecordSource(ABC):
 
 
 class JsonLines(RecordSource):
-    """The objects of a JSONL file; blank lines are skipped. Only their offsets are in memory."""
+    """The objects of a JSONL file. Only their offsets are in memory."""
 
     def __init__(self, path: Path) -> None:
+        """Find the lines; blank ones may follow the last object, but precede none.
+
+        Raises:
+            UserError: a line before the last object is blank.
+        """
         self._path = path
-        starts, lengths, numbers, offset = [], [], [], 0
+        starts, lengths, offset = [], [], 0
         with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
+                    if number > len(starts) + 1:
+                        raise UserError(f"{path}, line {len(starts) + 1}: is empty; delete it")
                     starts.append(offset)
                     lengths.append(len(line))
-                    numbers.append(number)
                 offset += len(line)
         self._starts, self._lengths = np.array(starts, np.int64), np.array(lengths, np.int64)
-        self._numbers = np.array(numbers, np.int64)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -70,7 +75,7 @@ class JsonLines(RecordSource):
         return record
 
     def location(self, index: int) -> str:
-        return f"{self._path}, line {self._numbers[index]}"
+        return f"{self._path}, line {index + 1}"
 
 
 class TableRows(RecordSource):

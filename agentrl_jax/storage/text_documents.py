@@ -10,7 +10,7 @@ from agentrl_jax.documents import Document
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage.digests import add_digests, folder_damage
 from agentrl_jax.storage.files import atomic_write
-from agentrl_jax.storage.jsonl import read_lines
+from agentrl_jax.storage.record_files import open_records
 
 TOKENS_FILE, STARTS_FILE = "tokens.int32", "document_starts.npy"
 
@@ -22,10 +22,12 @@ def read_documents(path: Path) -> Iterator[str]:
         UserError: the file cannot be read, or a line has no such field; names file and line.
     """
     if path.suffix == ".jsonl":
-        for number, line in read_lines(path):
+        records = open_records(path)
+        for index in range(len(records)):
+            line = records[index]
             if not isinstance(line.get("text"), str):
                 raise UserError(
-                    f"{path}, line {number}: a document is an object with a text in the field "
+                    f"{records.location(index)}: a document is an object with a text in the field "
                     f"`text`; this one has the fields {', '.join(line) or 'none'}"
                 )
             yield line["text"]

@@ -60,21 +60,35 @@ def test_every_format_has_the_same_records_by_index(tmp_path: Path, name: str):
         assert list(threads.map(source.__getitem__, order * 3)) == [RECORDS[i] for i in order * 3]
 
 
-def test_blank_lines_and_a_missing_last_line_feed_do_not_matter(tmp_path: Path):
+def test_blank_lines_at_the_end_and_a_missing_last_line_feed_do_not_matter(tmp_path: Path):
     path = tmp_path / "a.jsonl"
-    path.write_text('\n{"a": 1}\n  \n\n{"a": "\\n"}\n{"a": 3}')
-    source = open_records(path)
-    assert [source[i]["a"] for i in range(len(source))] == [1, "\n", 3]
-    assert source.location(1) == f"{path}, line 5"
+    for end in ("", "\n", "\n\n  \n", "\n\t"):
+        path.write_text('{"a": 1}\n{"a": "\\n"}\n{"a": 3}' + end)
+        source = open_records(path)
+        assert [source[i]["a"] for i in range(len(source))] == [1, "\n", 3]
+        assert source.location(1) == f"{path}, line 2"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [("\n{}\n", 1), ("{}\n\n{}\n", 2), ("{}\n{}\n \t\r\n\n{}", 3)],
+)
+def test_a_blank_line_before_a_record_is_an_error_that_names_it(
+    tmp_path: Path, content: str, line: int
+):
+    (tmp_path / "a.jsonl").write_text(content)
+    for path in (tmp_path / "a.jsonl", tmp_path):
+        with pytest.raises(UserError, match=rf"a\.jsonl, line {line}: is empty; delete it$"):
+            open_records(path)
 
 
 @pytest.mark.parametrize("line", ['{"a": ', "[1]", "7", "\ud800"])
 def test_a_damaged_line_is_named_when_it_is_read(tmp_path: Path, line: str):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"a": 1}\n\n' + line.encode(errors="surrogatepass") + b'\n{"a": 2}\n')
+    path.write_bytes(b'{"a": 1}\n' + line.encode(errors="surrogatepass") + b'\n{"a": 2}\n')
     source = open_records(path)
     assert source[0] == {"a": 1} and source[2] == {"a": 2}
-    with pytest.raises(UserError, match=r"a\.jsonl, line 3: .*mend the line"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: .*mend the line"):
         source[1]
 
 

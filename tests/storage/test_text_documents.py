@@ -81,7 +81,9 @@ def test_a_json_lines_file_has_a_document_per_line_and_a_text_file_is_one(tmp_pa
     [
         ("a.jsonl", b'{"text": "a"}\n{"texts": "b"}\n', r"a\.jsonl, line 2: .* the fields texts"),
         ("a.jsonl", b'{"text": 3}\n', r"line 1: .* the fields text"),
-        ("a.jsonl", b"nonsense\n", "line 1: not a JSON object"),
+        ("a.jsonl", b"nonsense\n", r"a\.jsonl, line 1: not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "b', r"a\.jsonl, line 2: not JSON"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"text": "b"}\n', r"a\.jsonl, line 2: is empty; delete it"),
         ("a.txt", b"\xff\xfe", r"a\.txt is no text in UTF-8"),
         ("missing.txt", None, r"cannot read .*missing\.txt"),
     ],
