@@ -26,21 +26,22 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._points: dict[tuple[str, str], Curve] = {}
+        self.num_damaged = 0  # lines that are left out
 
     def refresh(self) -> None:
-        """Read what was written since the last time; damaged lines are left out."""
+        """Read what was written since the last time; damaged lines are counted and left out."""
         if self._file.was_replaced():
-            self._points = {}
+            self._points, self.num_damaged = {}, 0
         for _, line in self._file.new_lines():
             try:
                 self._add(json.loads(without_checksum(line)))
             except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-                continue
+                self.num_damaged += 1
 
     def _add(self, data: dict[str, Any]) -> None:
         step = number(data.get("step"))
         if not math.isfinite(step):
-            return
+            raise ValueError("no step")
         for name, value in data.items():
             y = number(value)
             if name not in ("phase", "step") and math.isfinite(y):

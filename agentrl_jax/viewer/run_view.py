@@ -17,6 +17,7 @@ from agentrl_jax.viewer.episode_summary import TEXTS, EpisodeSummary, parse_line
 from agentrl_jax.viewer.timeline import step_timeline
 from agentrl_jax.viewer.token_decoder import TokenDecoder
 
+METRICS = "metrics.jsonl"
 SINGLE_FILE = "trajectories.jsonl"  # where schema 1 was
 MAX_TIMELINE_EPISODES = 2000
 MAX_RAW = 20_000  # characters of a damaged line that are shown
@@ -38,7 +39,7 @@ class RunView:
         self.run_dir = run_dir
         self.name = run_dir.resolve().name
         self.index = EpisodeIndex(run_dir / FOLDER)
-        self._metrics = MetricsFile(run_dir / "metrics.jsonl")
+        self._metrics = MetricsFile(run_dir / METRICS)
         self._decoder = TokenDecoder(run_dir / "tokenizer")
 
     def refresh(self) -> None:
@@ -47,18 +48,29 @@ class RunView:
         self.index.refresh()
 
     def description(self) -> dict[str, Any]:
-        """Its name, how much of it is indexed, and the values that can be filtered by."""
+        """Its name, its damaged lines by file, how much of it is indexed, and the values that can be filtered by."""
         table = self.index.table()
         indexed, size = self.index.progress()
         return {
             "name": self.name,
             "episodes": len(table),
-            "damaged": int(np.count_nonzero(table.column("damage"))),
+            "damaged": self._damaged_lines(table),
             "indexed": indexed,
             "size": size,
             "phases": phase_steps(table),
             **{name: distinct_texts(table, name) for name in ("agent", "stop_reason")},
         }
+
+    def _damaged_lines(self, table: EpisodeTable) -> dict[str, int]:
+        """The number of damaged lines of each file that has some."""
+        segments, counts = np.unique(
+            table.segment[table.column("damage") != 0], return_counts=True
+        )
+        of_segments = {
+            f"{FOLDER}/{table.segments[i]}.jsonl": int(n) for i, n in zip(segments, counts)
+        }
+        of_metrics = {METRICS: n} if (n := self._metrics.num_damaged) else {}
+        return of_metrics | of_segments
 
     def episodes(self, query: EpisodeQuery) -> dict[str, Any]:
         """The rows of a window, and how many there are in all."""

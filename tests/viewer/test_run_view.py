@@ -8,6 +8,7 @@ import pytest
 from support.viewer_runs import write_run
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.line_checksum import add_checksum
 from agentrl_jax.viewer.comparison import differences
 from agentrl_jax.viewer.curves import Curve, MetricsFile, downsample
 from agentrl_jax.viewer.run_view import RunView
@@ -81,13 +82,34 @@ def test_curves_follow_the_file(tmp_path: Path):
         "rl": {"loss": {"steps": [0], "values": [2.0]}},
         "sft": {"loss": {"steps": [0], "values": [5.0]}},
     }
+    assert metrics.num_damaged == 2  # the last two
     with open(path, "a") as file:
-        file.write('{"phase": "rl", "step": 2, "loss": 1.0}\n')
+        file.write('{"phase": "rl", "step": 2, "loss": 1.0}\n{being written')
     metrics.refresh()
-    assert metrics.to_json()["rl"]["loss"] == {"steps": [0, 2], "values": [2.0, 1.0]}
+    assert metrics.to_json()["rl"]["loss"] == {"steps": [0, 2], "values": [2.0, 1.0]} and metrics.num_damaged == 2
     path.write_text('{"phase": "rl", "step": 0, "loss": 9.0}\n')
     metrics.refresh()
     assert metrics.to_json() == {"rl": {"loss": {"steps": [0], "values": [9.0]}}}
+    assert metrics.num_damaged == 0
+
+
+def test_damaged_lines_are_counted_by_file(tmp_path: Path):
+    run_dir = write_run(tmp_path / "run", steps=2, groups=2, group_size=2)
+    run = RunView(run_dir)
+    run.refresh()
+    assert run.description()["damaged"] == {}
+    record = run_dir / "trajectories" / "0-000000.jsonl"
+    lines = record.read_bytes().splitlines(keepends=True)
+    record.write_bytes(b"".join([lines[0], b"{}\n", lines[1][:-9] + b"\n", *lines[2:]]))
+    with open(run_dir / "metrics.jsonl", "a") as file:
+        file.write(add_checksum('{"phase": "rl", "step": 5, "loss": 1.0}').replace("5", "4", 1))
+        file.write("\n")
+    run = RunView(run_dir)
+    run.refresh()
+    assert run.description()["damaged"] == {
+        "metrics.jsonl": 1,
+        "trajectories/0-000000.jsonl": 2,
+    }
 
 
 def test_a_long_curve_is_means():

@@ -10,7 +10,7 @@ import { useKeys } from "./hooks";
 import { EMPTY, parseHash, toHash } from "./query";
 import type { Query } from "./query";
 import type { Source } from "./source";
-import { count } from "./text";
+import { count, damagedLines } from "./text";
 import { TimelineView } from "./timeline";
 import type { Description } from "./types";
 
@@ -115,7 +115,7 @@ function Status({ run, live }: { run: Description; live: boolean }) {
 }
 
 const runNote = (run: Description) =>
-  `${run.name}: ${count(run.episodes, "episode")}${run.damaged ? `, ${count(run.damaged, "damaged line")}` : ""}`;
+  [`${run.name}: ${count(run.episodes, "episode")}`, ...damagedLines(run.damaged)].join(", ");
 
 function poll(source: Source, setRuns: (x: Description[]) => void, setError: (x: string) => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined, ended = false;

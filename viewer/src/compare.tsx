@@ -15,7 +15,7 @@ export function Compare({ source, runs, version, go }: View) {
         <thead><tr><th scope="col">Run</th><th>Episodes</th><th>Damaged lines</th><th>Phases (steps)</th><th>Record</th></tr></thead>
         <tbody>
           {runs.map((run) => (
-            <tr><th scope="row">{visible(run.name)}</th><td>{run.episodes.toLocaleString("en")}</td><td>{run.damaged}</td>
+            <tr><th scope="row">{visible(run.name)}</th><td>{run.episodes.toLocaleString("en")}</td><td>{Object.entries(run.damaged).map(([file, n]) => `${visible(file)}: ${n}`).join(", ") || 0}</td>
               <td>{run.phases.map((x) => `${visible(x.name)} (${x.first}–${x.last})`).join(", ") || "–"}</td><td>{format(run.size / 1e6)} MB</td></tr>
           ))}
         </tbody>

@@ -22,6 +22,10 @@ export function format(x: Num | unknown, digits = 3): string {
 
 export const count = (n: number, noun: string) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 
+/** {"metrics.jsonl": 2} -> ["2 damaged lines of metrics.jsonl"] */
+export const damagedLines = (lines: Record<string, number>) =>
+  Object.entries(lines).map(([file, n]) => `${count(n, "damaged line")} of ${visible(file)}`);
+
 /** Characters that are invisible or turn the text around become their code points. */
 export function visible(text: string): string {
   return text.replace(

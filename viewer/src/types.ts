@@ -143,7 +143,8 @@ export interface Phase {
 export interface Description {
   name: string;
   episodes: number;
-  damaged: number;
+  /** damaged lines by file */
+  damaged: Record<string, number>;
   indexed: number;
   size: number;
   phases: Phase[];

@@ -84,7 +84,8 @@ def viewed(run_dir: Path) -> str:
     episodes = [view.episode(table.episode_id(row)) for row in range(len(table))]
     if view.description()["damaged"]:
         raise UserError("the viewer calls a line damaged")
-    return digest([{k: v for k, v in (x or {}).items() if k != "texts"} for x in episodes])
+    shown = [{k: v for k, v in (x or {}).items() if k != "texts"} for x in episodes]
+    return digest(shown, view.metrics())
 
 
 READERS = {"resume": continue_run, "commands": read_by_commands, "viewer": viewed}
@@ -101,7 +102,7 @@ def readers_of(name: str) -> list[str]:
     """Those that open a file; the others would repeat the same."""
     if name.startswith("checkpoints/sft"):
         return ["resume"]
-    if name.startswith(("trajectories", "config")):
+    if name.startswith(("trajectories", "config", "metrics")):
         return ["resume", "commands", "viewer"]
     return ["resume", "commands"]
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { format, isImageData, prettyJson, taskName, toNumber, tokenText, visible, wholeToken } from "../../src/text";
+import { damagedLines, format, isImageData, prettyJson, taskName, toNumber, tokenText, visible, wholeToken } from "../../src/text";
 
 test("numbers are short, with a sign of their own", () => {
   expect([0.123456, -2, 1234, 1e-7, null, { $float: "nan" }, { $float: "-inf" }].map((x) => format(x))).toEqual(
@@ -17,6 +17,13 @@ test("invisible characters and lone surrogates are shown, others stay", () => {
   expect(visible("日本 🙂 👩‍💻 é\n\t")).toBe("日本 🙂 👩‍💻 é\n\t");
   expect(tokenText("a\n")).toBe("a⏎\n");
   expect([" a\n", ""].map(wholeToken)).toEqual(["␣a⏎", "·"]);
+});
+
+test("damaged lines are counted by file", () => {
+  expect(damagedLines({})).toEqual([]);
+  expect(damagedLines({ "metrics.jsonl": 1, "trajectories/0-000000.jsonl": 1200 })).toEqual(
+    ["1 damaged line of metrics.jsonl", "1,200 damaged lines of trajectories/0-000000.jsonl"],
+  );
 });
 
 test("a task is shown without the module of its environment", () => {
