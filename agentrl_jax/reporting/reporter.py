@@ -17,8 +17,9 @@ from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.reporting.terminal_output import TerminalOutput, print_line
 from agentrl_jax.reporting.tracker_thread import TrackerGroup
 from agentrl_jax.storage import jsonl, trajectory_log
+from agentrl_jax.storage.damaged_lines import DamagedLines, Reaction, num_damaged
 from agentrl_jax.storage.line_counter import LineCounter
-from agentrl_jax.storage.segments import segment_paths
+from agentrl_jax.storage.segments import segment_paths, without_trimmed
 from agentrl_jax.storage.trajectory_recorder import TrajectoryRecorder
 
 METRICS = "metrics.jsonl"
@@ -34,13 +35,20 @@ class Reporter:
     equal lines without them.
     """
 
-    def __init__(self, run_dir: Path, quiet: bool = False, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        quiet: bool = False,
+        max_bytes: int = MAX_BYTES,
+        damaged_records: Reaction = "stop",
+    ) -> None:
         """Open the files of a run.
 
         Args:
             run_dir: is created.
             quiet: print warnings alone, on stderr, and the evaluation table.
             max_bytes: of this process's trajectories.
+            damaged_records: what follows where lines of earlier steps are damaged or missing.
 
         Raises:
             UserError: the folder cannot be written, or a package of the `report` extra is missing.
@@ -53,18 +61,35 @@ class Reporter:
         self._progress: PhaseProgress | None = None
         self.status: StatusSource = LiveStatus  # what the dashboard shows of the rollouts
         self.trackers = TrackerGroup()
+        self._damaged_lines = DamagedLines(damaged_records, self.log)
         self._line_counter = LineCounter(run_dir / METRICS)
         self.recorder = TrajectoryRecorder(run_dir, 0, max_bytes, self.log)
         with self._report_write_errors():
             run_dir.mkdir(parents=True, exist_ok=True)
             for path in self._log_paths():
-                jsonl.repair(path)
+                self._damaged_lines.repair(path)
+            (run_dir / METRICS).touch()
+            self._total_steps = self._count_steps()  # over all phases: TensorBoard's step
             self._metrics_file = open(run_dir / METRICS, "a", encoding="ascii")  # noqa: SIM115
-        self._total_steps = self._count_steps()  # over all phases: TensorBoard's step
 
-    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
+    def rewind(
+        self,
+        phase_order: Sequence[str],
+        phase: str,
+        step: int,
+        expected_lines: Mapping[str, int] | None = None,
+    ) -> None:
         """Delete the records of `phase` from `step` on, and of the phases after it; those of
         unknown phases stay.
+
+        Args:
+            phase_order: the phase and those after it.
+            phase: that goes on.
+            step: that is its next.
+            expected_lines: how many lines each file had at the checkpoint of the step.
+
+        Raises:
+            UserError: a line is damaged, or some are missing.
         """
         later = set(phase_order[phase_order.index(phase) + 1 :])
 
@@ -75,18 +100,25 @@ class Reporter:
         self.recorder.reopen()
         with self._report_write_errors():
             for path in self._log_paths():
-                jsonl.filter_lines(path, is_before)
+                jsonl.filter_lines(path, is_before, self._damaged_lines.add)
             self._line_counter = LineCounter(self._run_dir / METRICS)
             self._metrics_file = open(self._run_dir / METRICS, "a", encoding="ascii")  # noqa: SIM115
         self._total_steps = self._count_steps()
+        expected_lines = without_trimmed(
+            self._run_dir / trajectory_log.FOLDER, expected_lines or {}
+        )
+        self._damaged_lines.check_counts(self._run_dir, expected_lines, step)
 
     def sync(self) -> dict[str, int]:
         """Bring metrics and trajectories to the disk; returns how many lines each file has."""
         with self._report_write_errors():
-            return {METRICS: self._line_counter.sync(), **self.recorder.sync()}
+            num_lines = self._line_counter.sync() + num_damaged(self._run_dir / METRICS)
+            return {METRICS: num_lines, **self.recorder.sync()}
 
     def _count_steps(self) -> int:
-        return sum(1 for _ in jsonl.read_lines(self._run_dir / METRICS))
+        path = self._run_dir / METRICS
+        lines = jsonl.read_lines(path, self._damaged_lines.add)
+        return sum(1 for _ in lines) + num_damaged(path)
 
     def begin(self, phase: str, total: int, completed: int, title: str = "") -> None:
         """Show the progress of a phase from now on.
@@ -220,7 +252,13 @@ class SilentReporter:
 
     def log(self, text: str) -> None: ...
 
-    def rewind(self, phase_order: Sequence[str], phase: str, step: int) -> None:
+    def rewind(
+        self,
+        phase_order: Sequence[str],
+        phase: str,
+        step: int,
+        expected_lines: Mapping[str, int] | None = None,
+    ) -> None:
         self.recorder.reopen()
 
     def begin(self, phase: str, total: int, completed: int, title: str = "") -> None: ...
@@ -243,11 +281,11 @@ class SilentReporter:
 
 
 def open_reporter(
-    run_dir: Path, quiet: bool, process: int, max_bytes: int
+    run_dir: Path, quiet: bool, process: int, max_bytes: int, damaged_records: Reaction = "stop"
 ) -> Reporter | SilentReporter:
     """The reporter of a process; process 0 is the coordinator."""
     if process == 0:
-        return Reporter(run_dir, quiet, max_bytes)
+        return Reporter(run_dir, quiet, max_bytes, damaged_records)
     return SilentReporter(run_dir, process, max_bytes)
 
 

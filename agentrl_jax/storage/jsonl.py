@@ -17,21 +17,44 @@ from agentrl_jax.storage.digests import digested_write
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.storage.line_checksum import add_checksum, without_checksum
 
+OnDamage = Callable[[Path, int, bytes, Exception], None]  # of a line: number from 1, bytes, why
 
-def filter_lines(path: str | os.PathLike[str], predicate: Callable[[dict[str, Any]], bool]) -> None:
+
+def raise_damage(path: Path, number: int, line: bytes, reason: Exception) -> None:
+    """Raises a UserError that names a damaged line."""
+    raise UserError(
+        f"{path}, line {number}: not a JSON object ({reason}); delete the line"
+    ) from reason
+
+
+def filter_lines(
+    path: str | os.PathLike[str],
+    predicate: Callable[[dict[str, Any]], bool],
+    on_damage: OnDamage = raise_damage,
+) -> None:
     """Rewrite a JSONL file, atomically, with only the lines whose dict satisfies `predicate`.
 
     A truncated last line is dropped; a missing file stays missing.
 
+    Args:
+        path: of the file.
+        predicate: a KeyError or TypeError of its means that the line is damaged.
+        on_damage: called with each other damaged line; where it returns, the line is dropped.
+
     Raises:
-        UserError: another line is damaged; names it.
+        UserError: the file cannot be read, or what `on_damage` raises.
     """
     path = Path(path)
     if not path.exists():
         return
     with atomic_write(path) as unfinished, open(unfinished, "wb") as file:
-        for _, data, line in _read_lines(path):
-            if predicate(data):
+        for number, data, line in _read_lines(path, on_damage):
+            try:
+                included = predicate(data)
+            except (KeyError, TypeError) as error:
+                on_damage(path, number, line, ValueError(f"a field is missing or wrong: {error}"))
+                continue
+            if included:
                 file.write(line.rstrip(b"\n") + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -53,7 +76,7 @@ def _line(data: Mapping[str, Any]) -> str:
     return add_checksum(json.dumps(data)) + "\n"
 
 
-def repair(path: str | os.PathLike[str]) -> None:
+def repair(path: str | os.PathLike[str], on_damage: OnDamage = raise_damage) -> None:
     """Drop the truncated last line that a killed process may have left."""
     path = Path(path)
     if path.exists() and (size := path.stat().st_size):
@@ -61,22 +84,27 @@ def repair(path: str | os.PathLike[str]) -> None:
             file.seek(size - 1)
             truncated = file.read() != b"\n"
         if truncated:
-            filter_lines(path, lambda line: True)
+            filter_lines(path, lambda line: True, on_damage)
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(
+    path: str | os.PathLike[str], on_damage: OnDamage = raise_damage
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number from 1, object) of a JSONL file, without checksums.
 
-    What follows the last line feed counts only if it is a complete object.
+    What follows the last line feed counts only if it is a complete object. `on_damage` is called
+    with each other damaged line.
 
     Raises:
-        UserError: the file cannot be read, or another line is damaged; names file and line.
+        UserError: the file cannot be read, or what `on_damage` raises; it names file and line.
     """
-    for number, data, _ in _read_lines(path):
+    for number, data, _ in _read_lines(path, on_damage):
         yield number, data
 
 
-def _read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any], bytes]]:
+def _read_lines(
+    path: str | os.PathLike[str], on_damage: OnDamage = raise_damage
+) -> Iterator[tuple[int, dict[str, Any], bytes]]:
     """`read_lines`, with each line as it stands in the file."""
     try:
         with open(path, "rb") as file:
@@ -88,9 +116,8 @@ def _read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, A
                 except (ValueError, RecursionError) as error:
                     if not line.endswith(b"\n"):  # truncated by a killed process
                         return
-                    raise UserError(
-                        f"{path}, line {number}: not a JSON object ({error}); delete the line"
-                    ) from error
+                    on_damage(Path(path), number, line, error)
+                    continue
                 yield number, data, line
     except OSError as error:
         raise UserError(

@@ -1,10 +1,7 @@
 """Counts the lines of a growing file, and brings them to the disk."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-
-from agentrl_jax.errors import UserError
 
 CHUNK = 2**20  # bytes
 
@@ -29,21 +26,3 @@ class LineCounter:
                 self._lines += chunk.count(b"\n")
             self._offset = file.tell()
         return self._lines
-
-
-def check_lines(run_dir: Path, expected: Mapping[str, int], step: int) -> None:
-    """Raises UserError where a file of records lost lines that were there at a checkpoint.
-
-    Args:
-        run_dir: the run folder.
-        expected: how many lines each file had.
-        step: of the checkpoint.
-    """
-    for name, lines in expected.items():
-        actual = LineCounter(run_dir / name).sync()
-        if actual < lines:
-            raise UserError(
-                f"{run_dir / name} has {actual:,} lines up to step {step}, of {lines:,} that were "
-                "there with its checkpoint: restore the file from a copy, or start over with "
-                "--fresh"
-            )

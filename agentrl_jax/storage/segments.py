@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from agentrl_jax.storage.damaged_lines import num_damaged
 from agentrl_jax.storage.jsonl import repair
 from agentrl_jax.storage.line_counter import LineCounter
 
@@ -110,11 +111,13 @@ class SegmentWriter:
         self._file = open(path, "a", encoding="ascii")  # noqa: SIM115
 
     def sync(self) -> dict[str, int]:
-        """Bring all segments to the disk; returns how many lines each has, by "folder/name"."""
+        """Bring all segments to the disk; returns how many lines each has, with those that were set
+        aside, by "folder/name".
+        """
         counts = {}
         for path in self.paths:
             counter = self._counters.setdefault(path, LineCounter(path))
-            counts[f"{self._folder.name}/{path.name}"] = counter.sync()
+            counts[f"{self._folder.name}/{path.name}"] = counter.sync() + num_damaged(path)
         return counts
 
     def trim(self) -> list[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.reporting.statistics import EvaluationSummary
 from agentrl_jax.reporting.tracker import Tracker
+from agentrl_jax.storage import damaged_lines
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.nonfinite_updates import MAX_NONFINITE_UPDATES
 from agentrl_jax.training.per_agent import agent_weights
@@ -28,6 +29,7 @@ def train(
     invariants: Reaction = "stop",
     trackers: Sequence[Tracker] = (),
     profiled: ProfiledSteps | None = None,
+    damaged_records: damaged_lines.Reaction = "stop",
 ) -> list[EvaluationSummary]:
     """Run every phase of the experiment, or what is left of it, and evaluate.
 
@@ -44,6 +46,8 @@ def train(
         invariants: what follows where one does not hold (docs/invariants.md).
         trackers: follow the run beside its folder, such as `WandbTracker`.
         profiled: the steps of which `jax.profiler` writes a trace.
+        damaged_records: what follows where a line that was recorded before is damaged or missing
+            (docs/run_folders.md).
 
     Returns:
         The rows of the evaluation table.
@@ -51,12 +55,12 @@ def train(
     Raises:
         Interrupted: after Ctrl-C or SIGTERM; the same call resumes the run.
         UserError: the config is wrong, the folder belongs to another config or is being trained,
-            or an invariant does not hold.
+            an invariant does not hold, or a line of the records is damaged.
     """
     start, process_group = time.monotonic(), process_group or ProcessGroup()
     with (
         StopSignal() as stop,
-        Run(experiment, run_dir, quiet, process_group, fresh, trackers) as run,
+        Run(experiment, run_dir, quiet, process_group, fresh, trackers, damaged_records) as run,
     ):
         seconds = {"setup": time.monotonic() - start}
         newest = {name: model.params for name, model in run.models.items()}

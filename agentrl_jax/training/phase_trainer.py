@@ -14,9 +14,6 @@ from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.program_meter import PROGRAM_METER
 from agentrl_jax.policy import Params
 from agentrl_jax.reporting.phase_progress import phase_title
-from agentrl_jax.storage import trajectory_log
-from agentrl_jax.storage.line_counter import check_lines
-from agentrl_jax.storage.segments import without_trimmed
 from agentrl_jax.training import profiling
 from agentrl_jax.training.config import ExperienceIterator, Phase
 from agentrl_jax.training.flops_utilization import utilization_metrics
@@ -124,11 +121,9 @@ class PhaseTrainer:
             iterator.load(self._iterator_state)
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
-            run.reporter.rewind(self._rewound_phases(), self._name, self._first_step)
-            if run.process_group.is_coordinator:
-                folder = run.run_dir / trajectory_log.FOLDER
-                lines = without_trimmed(folder, self._expected_lines)
-                check_lines(run.run_dir, lines, self._first_step)
+            run.reporter.rewind(
+                self._rewound_phases(), self._name, self._first_step, self._expected_lines
+            )
             for label in self._phase.rows():
                 run.evaluations.delete(label)
         title = phase_title(run.experiment.name, self._name, run.experiment.phases)

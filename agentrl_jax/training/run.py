@@ -19,6 +19,7 @@ from agentrl_jax.reporting.tracker import Tracker
 from agentrl_jax.reporting.tracker_thread import open_trackers
 from agentrl_jax.rollout.strategy import IndependentEpisodes, ScriptedEpisodes
 from agentrl_jax.storage import config_json, demonstration_file
+from agentrl_jax.storage.damaged_lines import Reaction
 from agentrl_jax.storage.dataset_folder import FIRST_ENV_SEED
 from agentrl_jax.storage.digests import file_damage, keep_digest
 from agentrl_jax.storage.files import remove_unfinished
@@ -59,6 +60,7 @@ class Run:
         process_group: ProcessGroup | None = None,
         fresh: bool = False,
         trackers: Sequence[Tracker] = (),
+        damaged_records: Reaction = "stop",
     ) -> None:
         """Check the config, and build everything up to the engine.
 
@@ -69,6 +71,7 @@ class Run:
             process_group: of the run; None: this process alone.
             fresh: delete what the folder holds.
             trackers: follow the run, beside its folder; of the coordinator.
+            damaged_records: what follows where lines of earlier steps are damaged or missing.
 
         Raises:
             UserError: the config is wrong, or the folder belongs to another config or another
@@ -82,14 +85,14 @@ class Run:
         self._lock_stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self._bind_run_dir(stack, fresh)
-            self._open(quiet, trackers)
+            self._open(quiet, trackers, damaged_records)
             self._lock_stack = stack.pop_all()
 
-    def _open(self, quiet: bool, trackers: Sequence[Tracker]) -> None:
+    def _open(self, quiet: bool, trackers: Sequence[Tracker], damaged_records: Reaction) -> None:
         """The reporter and the runtime, and all that is built with them."""
         experiment, run_dir = self.experiment, self.run_dir
         max_bytes, process = experiment.record_mib * 2**20, self.process_group.index
-        self.reporter = open_reporter(run_dir, quiet, process, max_bytes)
+        self.reporter = open_reporter(run_dir, quiet, process, max_bytes, damaged_records)
         if changes := code_changes(run_dir):
             self.reporter.log(
                 f"{run_dir} was made with other code ({'; '.join(changes)}): the numbers may differ"

@@ -58,6 +58,9 @@ def test_the_steps_of_damaged_checkpoints_are_repeated_exactly(
     (run_dir / "metrics.jsonl").write_text("".join(records[1:]))
     with pytest.raises(UserError, match=r"metrics.jsonl has 4 lines up to step 2, of 5 that were"):
         loop.train(experiment(), run_dir)
+    loop.train(experiment(), run_dir, damaged_records="set_aside")
+    assert "the run goes on without them" in capsys.readouterr().out
+    assert metrics(run_dir) == before[1:]
 
 
 def file_size(path: Path) -> int:
