@@ -157,9 +157,18 @@ def handle_request(
         failure = error
     except MemoryError:
         failure = EnvironmentFailure("the worker ran out of memory", "memory")
-    except (Exception, SystemExit) as error:
-        failure = EnvironmentFailure(f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever it raises is a failure of the environment alone
+        failure = EnvironmentFailure(_error_text(error))
     return json.dumps({"id": identity, "failure": str(failure)[:2000], "kind": failure.kind})
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, whose text cannot be read"
 
 
 def _check_size(reply: str, max_bytes: int) -> None:

@@ -66,9 +66,19 @@ def validate_step(
 
 
 def _validate_reward(reward: Any) -> float:
-    if not isinstance(reward, _NUMBERS) or not math.isfinite(reward):
+    if not _is_finite(reward):
         raise invalid_output_failure(f"a reward must be a finite number, not {reward!r:.50}")
     return float(reward)
+
+
+def _is_finite(x: Any) -> bool:
+    """Whether it is a real number that a float can hold."""
+    if not isinstance(x, _NUMBERS) or isinstance(x, np.complexfloating):
+        return False
+    try:
+        return math.isfinite(x)
+    except OverflowError:  # a large int
+        return False
 
 
 def _validate_info(info: Any) -> dict[str, Any]:

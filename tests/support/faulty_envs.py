@@ -45,6 +45,8 @@ def _forge_message(**fields: Any) -> Message:
 INVALID_STEPS: dict[str, Any] = {
     "NaN": ((user("?\n"),), float("nan"), False, False, {}),
     "infinite": ((user("?\n"),), float("inf"), False, False, {}),
+    "complex": ((user("?\n"),), np.complex64(1 + 1j), False, False, {}),
+    "no float": ((user("?\n"),), 10**400, False, False, {}),
     "no part": ((user("?\n"),), 1.0, False, False, {"rewards": {"style": float("nan")}}),
     "no parts": ((user("?\n"),), 1.0, False, False, {"rewards": 1.0}),
     "no message": ((), 1.0, False, False, {}),
