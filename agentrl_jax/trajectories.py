@@ -4,6 +4,7 @@ They live on the host, are ragged, and hold token ids as sampled.
 """
 
 import dataclasses
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -47,13 +48,13 @@ class Sampling:
     def __post_init__(self) -> None:
         if (
             self.budget < 1
-            or self.temperature < 0
+            or not 0 <= self.temperature < math.inf
             or self.top_k < 0
             or not 0 < self.top_p <= 1
             or not 0 <= self.min_p <= 1
         ):
             raise ValueError(
-                "sampling needs budget >= 1, temperature >= 0, top_k >= 0, 0 < top_p <= 1, "
+                "sampling needs budget >= 1, 0 <= temperature < inf, top_k >= 0, 0 < top_p <= 1, "
                 f"0 <= min_p <= 1: {self}"
             )
 

@@ -1,5 +1,6 @@
 """Learning rates over a run: linear warmup, then a decay."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,9 +60,10 @@ class LearningRate:
 
     def build(self, steps: int) -> optax.Schedule:
         """The schedule of a run of `steps` optimizer steps. Raises UserError."""
-        if self.peak <= 0 or not 0 <= self.final_fraction <= 1 or self.warmup_steps < 0:
+        is_number = 0 < self.peak < math.inf  # not for NaN
+        if not is_number or not 0 <= self.final_fraction <= 1 or self.warmup_steps < 0:
             raise UserError(
-                "a learning rate needs a value > 0, 0 <= final_fraction <= 1 and "
+                "a learning rate needs a finite value > 0, 0 <= final_fraction <= 1 and "
                 f"warmup_steps >= 0: {self}"
             )
         decay_steps = float(max(1, steps - self.warmup_steps))

@@ -2,6 +2,7 @@
 group.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -39,8 +40,10 @@ class AdamWConfig:
 
     def build(self, steps: int) -> optax.GradientTransformation:
         """The transformation for a run of `steps` optimizer steps. Raises UserError."""
-        if self.clip_norm <= 0:
+        if not self.clip_norm > 0:  # nor NaN
             raise UserError(f"AdamW needs clip_norm > 0: {self}")
+        if not all(map(math.isfinite, (self.b1, self.b2, self.eps, self.weight_decay))):
+            raise UserError(f"AdamW needs finite b1, b2, eps and weight_decay: {self}")
         rate = LearningRate(self.learning_rate, self.warmup_steps, self.final_fraction, self.decay)
         schedule = rate.build(steps)
         adamw = optax.adamw(schedule, self.b1, self.b2, self.eps, weight_decay=self.weight_decay)
@@ -65,7 +68,7 @@ class OptaxConfig:
 
     def build(self, steps: int) -> optax.GradientTransformation:
         """The transformation for a run of `steps` optimizer steps. Raises UserError."""
-        if self.clip_norm < 0:
+        if not self.clip_norm >= 0:  # nor NaN
             raise UserError(f"clip_norm must be at least 0 (0: no clipping): {self}")
         schedule = self.learning_rate.build(steps)
         try:

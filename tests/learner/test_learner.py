@@ -429,7 +429,17 @@ def test_the_learning_rate_warms_up_and_decays(config: AdamWConfig, rates: dict[
 
 @pytest.mark.parametrize(
     "fields",
-    [{"learning_rate": 0.0}, {"clip_norm": 0.0}, {"final_fraction": 1.5}, {"warmup_steps": -1}],
+    [
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"learning_rate": float("inf")},
+        {"clip_norm": 0.0},
+        {"clip_norm": float("nan")},
+        {"weight_decay": float("nan")},
+        {"eps": float("inf")},
+        {"final_fraction": 1.5},
+        {"warmup_steps": -1},
+    ],
 )
 def test_invalid_optimizer_settings_are_refused(fields: dict[str, Any]):
     with pytest.raises(UserError, match=r"(AdamW|a learning rate) needs"):
