@@ -39,6 +39,13 @@ flags.DEFINE_enum(
     ["stop", "warn"],
     "What follows where an invariant of docs/invariants.md does not hold.",
 )
+flags.DEFINE_enum(
+    "damaged_records",
+    "stop",
+    ["stop", "set_aside"],
+    "What follows where a resumed run finds lines of metrics.jsonl or trajectories/ damaged or "
+    "missing: it stops, or moves the damaged ones to a file beside theirs and goes on.",
+)
 flags.DEFINE_string(
     "coordinator",
     "",
@@ -77,6 +84,7 @@ def train() -> None:
             f.invariants,
             make_trackers(f.trackers),
             parse_profiled_steps(f.profile_steps),
+            f.damaged_records,
         )
 
 

@@ -48,7 +48,7 @@ class RunView:
         self.index.refresh()
 
     def description(self) -> dict[str, Any]:
-        """Its name, its damaged lines by file, how much of it is indexed, and the values that can be filtered by."""
+        """Its name, damaged lines by file, how much is indexed, and the values to filter by."""
         table = self.index.table()
         indexed, size = self.index.progress()
         return {
@@ -63,9 +63,7 @@ class RunView:
 
     def _damaged_lines(self, table: EpisodeTable) -> dict[str, int]:
         """The number of damaged lines of each file that has some."""
-        segments, counts = np.unique(
-            table.segment[table.column("damage") != 0], return_counts=True
-        )
+        segments, counts = np.unique(table.segment[table.column("damage") != 0], return_counts=True)
         of_segments = {
             f"{FOLDER}/{table.segments[i]}.jsonl": int(n) for i, n in zip(segments, counts)
         }

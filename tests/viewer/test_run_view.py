@@ -86,7 +86,10 @@ def test_curves_follow_the_file(tmp_path: Path):
     with open(path, "a") as file:
         file.write('{"phase": "rl", "step": 2, "loss": 1.0}\n{being written')
     metrics.refresh()
-    assert metrics.to_json()["rl"]["loss"] == {"steps": [0, 2], "values": [2.0, 1.0]} and metrics.num_damaged == 2
+    assert (
+        metrics.to_json()["rl"]["loss"] == {"steps": [0, 2], "values": [2.0, 1.0]}
+        and metrics.num_damaged == 2
+    )
     path.write_text('{"phase": "rl", "step": 0, "loss": 9.0}\n')
     metrics.refresh()
     assert metrics.to_json() == {"rl": {"loss": {"steps": [0], "values": [9.0]}}}
