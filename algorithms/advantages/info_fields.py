@@ -75,11 +75,14 @@ def called_tools(turn: Turn) -> tuple[str, ...]:
 
 
 def add_reward_part(turn: Turn, name: str, value: float) -> Turn:
-    """The turn with `value` added to its reward and to the named part of it. Raises ValueError
+    """The turn with `value` added to its reward and to the named part of it. Raises UserError
     where it is not finite.
     """
     if not np.isfinite(value):
-        raise ValueError(f"the reward's part {name!r} is {value}: rewards must be finite numbers")
+        raise UserError(
+            f"the reward's part {name!r} is {value}, but rewards are finite numbers: check the "
+            "reward transforms and models of the algorithm"
+        )
     parts = {**turn.rewards, name: turn.rewards.get(name, 0.0) + float(value)}
     return turn.with_reward(turn.reward + float(value), parts)
 

@@ -31,7 +31,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from outcome import Battery  # noqa: E402
 
-SECTIONS = ("kills", "flips", "corruptions", "servers", "command_lines")
+SECTIONS = (
+    "kills", "flips", "corruptions", "locks", "nonfinite", "worlds", "servers", "command_lines",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from support.fixtures import (
     with_info,
 )
 
+from agentrl_jax.algorithms.advantages.info_fields import add_reward_part
 from agentrl_jax.algorithms.advantages.trajectory_checks import is_illegal, is_malformed
 from agentrl_jax.algorithms.experience.penalties import (
     EpisodePenalty,
@@ -383,6 +384,12 @@ def test_information_gains_telescope(shapes: list, seed: int):
             gains = sum(turn.reward - old.reward for turn, old in zip(after.turns, before.turns))
             ends = [math.exp(t.info["gold_logp"]) for t in before.turns]
             assert gains == pytest.approx(ends[-1] - ends[0] if ends else 0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_reward_part_that_is_not_finite_is_named(value: float):
+    with pytest.raises(UserError, match=f"part 'style' is {value}, but rewards are finite"):
+        add_reward_part(make_turn(), "style", value)
 
 
 def test_an_overlong_penalty_without_a_buffer_is_refused():
