@@ -1,25 +1,13 @@
-"""`DataFile`: checks files of demonstrations and preferences, and converts them."""
+"""`DataFile`: checks files of demonstrations and preferences, and converts them.
 
-from collections import defaultdict
-from collections.abc import Iterator
+What it needs of the package is imported where it runs: --help reads only its flags.
+"""
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from agentrl_jax.algorithms.pairwise.reward_model import ranked_pairs
 from agentrl_jax.errors import UserError
-from agentrl_jax.formats.exports import ChatExport, write_chats, write_pairs
-from agentrl_jax.formats.record_tables import TABLES, write_parquet
-from agentrl_jax.launch.data_check import check_file
 from agentrl_jax.launch.dataclass_flags import option
-from agentrl_jax.storage import demonstration_file, trajectory_log
-from agentrl_jax.storage.jsonl import read_lines
-from agentrl_jax.storage.segments import segment_paths
-from agentrl_jax.training.demonstrations import open_source
-from agentrl_jax.training.preferences import holds_preferences, open_preferences
-from agentrl_jax.trajectories import Group, Trajectory
-
-GroupKey = tuple[Any, ...]  # equal for the episodes of a group; the task is last
 
 
 @dataclass
@@ -58,12 +46,16 @@ class DataFile:
             UserError: a record is wrong, or the flags contradict each other.
         """
         if self.check:
+            from agentrl_jax.launch.data_check import check_file
+
             return check_file(Path(self.check), self.tokenizer)
         if not (self.source and self.export):
             raise UserError("a conversion needs --source=FILE_OR_RUN_FOLDER and --export=FILE")
+        from agentrl_jax.launch import data_conversion
+
         out, source = Path(self.export), Path(self.source)
         if out.suffix == ".parquet" or self.table:
-            return export_table(source, out, self.table)
+            return data_conversion.export_table(source, out, self.table)
         if out.suffix not in (".jsonl", ".array_record") or (self.pairs and out.suffix != ".jsonl"):
             raise UserError(
                 f"--export={out}: name a .jsonl file, or for episodes an .array_record file"
@@ -71,101 +63,8 @@ class DataFile:
         if self.pairs and self.successful_only:
             raise UserError("--pairs compares successful episodes with others: leave one flag out")
         if self.pairs:
-            return export_pairs(source, out)
-        chats = (x for _, x in read_episodes(source))
+            return data_conversion.export_pairs(source, out)
+        chats = (x for _, x in data_conversion.read_episodes(source))
         if self.successful_only:
             chats = (x for x in chats if x.trajectory.success)
-        return export_episodes(chats, out)
-
-
-def export_table(source: Path, out: Path, name: str) -> str:
-    """Write a table of a trajectory log, and return its number of rows."""
-    log = log_of(source)
-    if not is_trajectory_log(log):
-        raise UserError(f"--table is for a run folder or a trajectory log, not for {source}")
-    if name not in TABLES or out.suffix != ".parquet":
-        raise UserError(
-            f"--export={out} --table={name}: a table is one of {', '.join(TABLES)}, and a .parquet "
-            "file"
-        )
-    return f"{write_parquet(out, trajectory_log.read(log), name):,} {name} in {out}"
-
-
-def export_episodes(chats: Iterator[ChatExport], out: Path) -> str:
-    """Write episodes in the format that the file's name says, and return their number."""
-    if out.suffix == ".jsonl":
-        count = write_chats(out, chats)
-    else:
-        records = (demonstration_file.encode(chat.trajectory) for chat in chats)
-        count = demonstration_file.write(out, records)
-    return f"{count:,} episodes in {out}"
-
-
-def export_pairs(source: Path, out: Path) -> str:
-    """Write the pairs of a source, and return their number.
-
-    Pairs of one conversation that had two returns say nothing about a policy; they are counted.
-    """
-    pairs, equal = [], 0
-    for group in read_groups(source):
-        for preferred, other in ranked_pairs(group):
-            if preferred.messages == other.messages:
-                equal += 1
-            else:
-                pairs.append((preferred, other))
-    if not pairs:
-        raise UserError(f"{source} holds no two episodes of one group whose returns differ")
-    left_out = f", without {equal:,} of equal conversations" if equal else ""
-    return f"{write_pairs(out, pairs):,} pairs in {out}{left_out}"
-
-
-def read_groups(source: Path) -> Iterator[Group]:
-    """The groups of preferences or of a trajectory log, or the demonstrations of each task."""
-    source = log_of(source)
-    if not is_trajectory_log(source) and holds_preferences(source):
-        groups = open_preferences(source)
-        yield from (groups[i] for i in range(len(groups)))
-        return
-    members: dict[GroupKey, list[Trajectory]] = defaultdict(list)
-    for key, chat in read_episodes(source):
-        members[key].append(chat.trajectory)
-    for key, trajectories in members.items():
-        if key[-1]:  # episodes that name no task are in no group
-            yield Group(key[-1], tuple(trajectories))
-
-
-def read_episodes(source: Path) -> Iterator[tuple[GroupKey, ChatExport]]:
-    """The episodes of a run folder, a trajectory log, or demonstrations, with their groups."""
-    source = log_of(source)
-    if not is_trajectory_log(source):
-        demonstrations = open_source(source)
-        for i in range(len(demonstrations)):
-            trajectory = demonstrations[i]
-            yield (trajectory.task,), ChatExport(trajectory)
-        return
-    for record in trajectory_log.read(source):
-        x = record.trajectory
-        origin = {"phase": record.phase, "step": record.step, "group": x.group}
-        metadata = {**origin, "sample": x.sample, "seed": x.seed, "agent_index": x.agent_index}
-        yield (*origin.values(), x.agent_index, x.task), ChatExport(x, metadata)
-
-
-def log_of(source: Path) -> Path:
-    """The trajectory log of a run folder; any other path as it is."""
-    log = source / trajectory_log.FOLDER
-    return log if log.is_dir() else source
-
-
-def is_trajectory_log(path: Path) -> bool:
-    """Whether it is a folder of segments, or a file whose first line is a trajectory with its
-    tokens.
-    """
-    if path.is_dir() and segment_paths(path):
-        return True
-    if path.suffix != ".jsonl" or not path.is_file():
-        return False
-    try:
-        _, first = next(read_lines(path), (0, {}))
-    except UserError:  # the reader of the file names what is wrong
-        return False
-    return {"schema", "turns"} <= first.keys()
+        return data_conversion.export_episodes(chats, out)

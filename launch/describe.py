@@ -37,7 +37,7 @@ def describe() -> None:
     jax.config.update("jax_platforms", "cpu")
     from agentrl_jax.distributed.sharding import MeshConfig
     from agentrl_jax.errors import UserError
-    from agentrl_jax.launch.plans.subject import load_preset
+    from agentrl_jax.launch.plans.model_shapes import load_preset
     from agentrl_jax.models.hf import folder
     from agentrl_jax.models.memory_estimate import estimate_memory, format_table
 

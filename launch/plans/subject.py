@@ -1,23 +1,20 @@
-"""`PlanSpec`: the model, its update and its engine to plan. Every field is a flag."""
+"""`PlanSpec`: the model, its update and its engine to plan. Every field is a flag.
 
-import inspect
+What a method builds is imported there: --help reads only the flags.
+"""
+
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from agentrl_jax.algorithms.losses.regularizers import KL
-from agentrl_jax.algorithms.methods import grpo
-from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
-from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
-from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.launch.dataclass_flags import option
-from agentrl_jax.models import presets
-from agentrl_jax.models.adapters import LoraConfig, LoraPolicy
-from agentrl_jax.models.decoder import Decoder, DecoderConfig
-from agentrl_jax.models.hf import folder
-from agentrl_jax.models.quantized import int8, nf4
 
-QUANTIZERS = {"": None, "nf4": nf4, "int8": int8}
+if TYPE_CHECKING:
+    from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+    from agentrl_jax.distributed.sharding import MeshConfig
+    from agentrl_jax.inference.engine_config import EngineConfig
+    from agentrl_jax.models.adapters import LoraPolicy
+    from agentrl_jax.models.decoder import Decoder
 
 
 @dataclass
@@ -47,12 +44,16 @@ class ModelSpec:
         "", "Format of the frozen base under adapters: nf4 or int8; empty: dense."
     )
 
-    def decoder(self) -> Decoder:
+    def decoder(self) -> "Decoder":
         """The decoder without adapters.
 
         Raises:
             UserError: none or several are named, or its sizes are invalid.
         """
+        from agentrl_jax.launch.plans.model_shapes import load_preset, parse_sizes
+        from agentrl_jax.models.decoder import DecoderConfig
+        from agentrl_jax.models.hf import folder
+
         if self.model and self.preset:
             raise UserError(
                 "give a model's folder with --model=..., or one of --preset=..., not both"
@@ -84,15 +85,19 @@ class ModelSpec:
             saved_activations=saved,
         ).build(vocabulary)
 
-    def policy(self) -> Decoder | LoraPolicy:
+    def policy(self) -> "Decoder | LoraPolicy":
         """The decoder, with its adapters if it has any. Raises UserError as `decoder` does."""
-        if self.quantize not in QUANTIZERS or (self.quantize and not self.rank):
+        from agentrl_jax.models.adapters import LoraConfig, LoraPolicy
+        from agentrl_jax.models.quantized import int8, nf4
+
+        quantizers = {"": None, "nf4": nf4, "int8": int8}
+        if self.quantize not in quantizers or (self.quantize and not self.rank):
             raise UserError(f"--quantize={self.quantize} needs --rank, and is one of nf4 and int8")
         decoder = self.decoder()
         if not self.rank:
             return decoder
         return LoraPolicy(
-            decoder, LoraConfig(decoder.config, self.rank, quantize=QUANTIZERS[self.quantize])
+            decoder, LoraConfig(decoder.config, self.rank, quantize=quantizers[self.quantize])
         )
 
 
@@ -113,10 +118,15 @@ class UpdateSpec:
         0.0, "Coefficient of the KL penalty; above 0 there is a frozen copy of the weights.", 0.0
     )
 
-    def mesh(self) -> MeshConfig:
+    def mesh(self) -> "MeshConfig":
+        from agentrl_jax.distributed.sharding import MeshConfig
+
         return MeshConfig(self.data, self.fsdp, self.expert, self.tensor)
 
-    def algorithm_config(self) -> PolicyGradientConfig:
+    def algorithm_config(self) -> "PolicyGradientConfig":
+        from agentrl_jax.algorithms.losses.regularizers import KL
+        from agentrl_jax.algorithms.methods import grpo
+
         return grpo(
             bin_length=self.length,
             microbatch=self.rows,
@@ -142,7 +152,10 @@ class EngineSpec:
         "Engines have their own chips; otherwise every chip holds the learner's state and theirs.",
     )
 
-    def engine_config(self) -> EngineConfig:
+    def engine_config(self) -> "EngineConfig":
+        from agentrl_jax.distributed.sharding import MeshConfig
+        from agentrl_jax.inference.engine_config import EngineConfig
+
         mesh = MeshConfig(
             data=self.engine_data, expert=self.engine_expert, tensor=self.engine_tensor
         )
@@ -167,36 +180,3 @@ class PlanSpec(EngineSpec, UpdateSpec, ModelSpec):
         "update,prefill,decode",
         "Which programs are compiled: update, publish, prefill, decode, move.",
     )
-
-
-def load_preset(name: str) -> presets.Preset:
-    """A published model shape. Raises UserError for an unknown name."""
-    known = {
-        name: make
-        for name, make in inspect.getmembers(presets, inspect.isfunction)
-        if make.__module__ == presets.__name__
-    }
-    known = {name: make for name, make in known.items() if not name.startswith("_")}
-    if name not in known:
-        raise UserError(f"there is no preset {name!r}, only {', '.join(known)}")
-    return known[name]()
-
-
-def parse_sizes(text: str) -> dict[str, Any]:
-    """layers=3,vocab=512  ->  {"layers": 3, "vocab": 512}
-
-    Raises:
-        UserError: it has another form, or names no integer field of `DecoderConfig`.
-    """
-    known = [name for name, value in vars(DecoderConfig()).items() if type(value) in (int, bool)]
-    parsed: dict[str, Any] = {}
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition("=")
-        if name not in (*known, "vocab") or not value.isdigit():
-            raise UserError(
-                f"--sizes takes name=number for {', '.join([*known, 'vocab'])}, not {part!r}"
-            )
-        parsed[name] = (
-            bool(int(value)) if type(getattr(DecoderConfig(), name, 0)) is bool else int(value)
-        )
-    return parsed

@@ -23,6 +23,7 @@ from agentrl_jax.launch.plans.figures import (
     compile_program,
     program_cost,
 )
+from agentrl_jax.launch.plans.model_shapes import parse_sizes
 from agentrl_jax.launch.plans.planning import Plan, cached_report, compile_plan, plan_command
 from agentrl_jax.launch.plans.programs import (
     EnginePrograms,
@@ -31,7 +32,7 @@ from agentrl_jax.launch.plans.programs import (
     update_programs,
 )
 from agentrl_jax.launch.plans.report import format_plan
-from agentrl_jax.launch.plans.subject import PlanSpec, parse_sizes
+from agentrl_jax.launch.plans.subject import PlanSpec
 from agentrl_jax.launch.plans.tables import plans_table, scaling_table
 
 ROOT = Path(__file__).resolve().parents[2]
