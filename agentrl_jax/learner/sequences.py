@@ -53,16 +53,23 @@ def call_chains(trajectory: Trajectory) -> list[list[TurnCall]]:
     chains: list[list[TurnCall]] = []
     for t, turn in enumerate(trajectory.turns):
         for call in turn.calls:
-            if len(chains) == 1 and call.parent is chains[0][-1].call:
-                chains[0].append(TurnCall(t, call))  # known without comparing the tokens
-                continue
-            prefixes = [chain for chain in chains if call.extends(chain[-1].call)]
-            if prefixes:
-                longest = max(prefixes, key=lambda chain: chain[-1].call.length)
-                longest.append(TurnCall(t, call))
-            else:
+            longest = _longest_prefix(call, chains)
+            if longest is None:
                 chains.append([TurnCall(t, call)])
+            else:
+                longest.append(TurnCall(t, call))
     return chains
+
+
+def _longest_prefix(call: Call, chains: list[list[TurnCall]]) -> list[TurnCall] | None:
+    """The longest chain that the call's prompt starts with, the first of equally long ones.
+
+    The tokens of its parent's chain, and of chains shorter than that, are not compared.
+    """
+    for chain in sorted(chains, key=lambda chain: -chain[-1].call.length):
+        if call.parent is chain[-1].call or call.extends(chain[-1].call):
+            return chain
+    return None
 
 
 def sequences_of(trajectory: Trajectory) -> list[TrainingSequence]:

@@ -349,3 +349,29 @@ def test_token_identity_is_zero_where_tokens_are_missing():
         collated.sequences[0], action_mask=np.array([False, False, True, False, False, True, True])
     )
     assert token_identity([group], CollatedSequences([row], collated.token_index)) == 0.0
+
+
+def test_a_rewritten_history_does_not_make_later_calls_compare_all_chains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that names its parent is compared with longer chains alone, and there are none."""
+    calls = [make_call([1], [2])]
+    parent = None
+    for i in range(8):
+        prompt = [3, 4] if parent is None else [*parent.ids.tolist(), 5]
+        parent = dataclasses.replace(make_call(prompt, [6 + i]), parent=parent)
+        calls.append(parent)
+    trajectory = make_trajectory(*(make_turn([call]) for call in calls))
+    compared = []
+    extends = Call.extends
+    monkeypatch.setattr(
+        Call, "extends", lambda call, other: compared.append(call) or extends(call, other)
+    )
+    assert [len(sequence) for sequence in sequences_of(trajectory)] == [2, len(calls[-1].ids)]
+    assert compared == [calls[1]]  # the rewritten history itself
+
+
+def test_a_call_extends_the_first_of_two_equally_long_chains() -> None:
+    calls = [make_call([1], [2]), make_call([1], [2]), make_call([1, 2], [3])]
+    trajectory = make_trajectory(*(make_turn([call]) for call in calls))
+    assert [x.tokens.tolist() for x in sequences_of(trajectory)] == [[1, 2, 3], [1, 2]]
