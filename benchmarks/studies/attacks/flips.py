@@ -84,8 +84,8 @@ def viewed(run_dir: Path) -> str:
     episodes = [view.episode(table.episode_id(row)) for row in range(len(table))]
     if view.description()["damaged"]:
         raise UserError("the viewer calls a line damaged")
-    shown = [{k: v for k, v in (x or {}).items() if k != "texts"} for x in episodes]
-    return digest(shown, view.metrics())
+    contents = [{k: v for k, v in (x or {}).items() if k != "texts"} for x in episodes]
+    return digest(contents, view.metrics())
 
 
 READERS = {"resume": continue_run, "commands": read_by_commands, "viewer": viewed}

@@ -389,7 +389,7 @@ def test_information_gains_telescope(shapes: list, seed: int):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_reward_part_that_is_not_finite_is_named(value: float):
     with pytest.raises(UserError, match=f"part 'style' is {value}, but rewards are finite"):
-        add_reward_part(make_turn(), "style", value)
+        add_reward_part(episode(0).turns[0], "style", value)
 
 
 def test_an_overlong_penalty_without_a_buffer_is_refused():
