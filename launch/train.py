@@ -47,6 +47,12 @@ flags.DEFINE_enum(
     "missing: it stops, or moves the damaged ones to a file beside theirs and goes on.",
 )
 flags.DEFINE_string(
+    "compilation_cache",
+    "auto",
+    "The folder of compiled programs, which a restarted run reads; auto: "
+    "~/.cache/agentrl_jax/compiled on accelerators, none on a CPU; none: compile in each run.",
+)
+flags.DEFINE_string(
     "coordinator",
     "",
     "host:port at which process 0 can be reached, where processes are started by hand.",
@@ -64,6 +70,7 @@ cli.define_trust_flag()
 
 def train() -> None:
     import agentrl_jax.envs  # noqa: F401  registers the environments
+    from agentrl_jax.compiler.compilation_cache import enable_compilation_cache
     from agentrl_jax.distributed.process_group import initialize
     from agentrl_jax.training import loop
     from agentrl_jax.training.profiling import parse_profiled_steps
@@ -74,17 +81,18 @@ def train() -> None:
     f = flags.FLAGS
     timeouts = experiment.environment.timeouts
     with initialize(f.coordinator, f.processes, f.process_id, timeouts) as processes:
+        enable_compilation_cache(f.compilation_cache)
         loop.train(
             experiment,
             run_dir,
-            f.fresh,
-            f.quiet,
-            processes,
-            f.max_nonfinite_updates,
-            f.invariants,
-            make_trackers(f.trackers),
-            parse_profiled_steps(f.profile_steps),
-            f.damaged_records,
+            fresh=f.fresh,
+            quiet=f.quiet,
+            process_group=processes,
+            max_nonfinite_updates=f.max_nonfinite_updates,
+            invariants=f.invariants,
+            trackers=make_trackers(f.trackers),
+            profiled=parse_profiled_steps(f.profile_steps),
+            damaged_records=f.damaged_records,
         )
 
 
