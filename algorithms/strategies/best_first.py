@@ -77,12 +77,10 @@ class BestFirstSearch:
 
     The agent's limits cut a path as they cut an episode. A state is expanded once. With
     `reopen_states` it stays open, scored by the probability of an action that was not tried there:
-    then a confident policy's search does not run out of states (ours; the paper does not mention
-    it).
+    then a confident policy's search does not run out of states (ours, not the paper's).
 
-    An action whose environment fails is dropped; the whole search has an episode's timeout. With a
-    `proof_cache`, tasks of the same opening share one search: only for environments whose opening
-    determines the task.
+    An action whose environment fails is dropped; the search has an episode's timeout. With a
+    `proof_cache`, tasks of one opening share a search: only where the opening determines the task.
     """
 
     max_expansions: int = 32

@@ -333,7 +333,7 @@ def test_missing_or_contradictory_info_is_an_error(
 
 
 def test_a_reward_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(UserError, match="rewards are finite numbers"):
         ProgressBonus()(Group("a", (episode(0, float("nan")),)), 0)
 
 
