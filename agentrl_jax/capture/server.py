@@ -261,9 +261,8 @@ class CaptureServer:
             if seconds_left <= 0:
                 return Response(status_code=204)
             self._offer_event.clear()
-            with contextlib.suppress(TimeoutError):
-                offer = asyncio.wait_for(self._offer_event.wait(), seconds_left)
-                await gather_while_connected(request, [asyncio.ensure_future(offer)])
+            offer = asyncio.ensure_future(self._wait_for_offer(seconds_left))
+            await gather_while_connected(request, [offer])
         session = self._unclaimed.popleft()
         session.touch()
         self.num_claims += 1
@@ -271,3 +270,8 @@ class CaptureServer:
         return JSONResponse(
             {**session.task_description, "url": self.url_of(session), "api_key": session.secret}
         )
+
+    async def _wait_for_offer(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._offer_event.wait()

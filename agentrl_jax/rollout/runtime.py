@@ -402,11 +402,14 @@ class Runtime:
 
     async def _stop(self) -> None:
         """Stop the workers, and cancel episodes that an error or a Ctrl-C left unfinished."""
-        unfinished = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in unfinished:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await self._worker_pool.stop()
-        await asyncio.gather(*unfinished, return_exceptions=True)
+        # A server that is cancelled may still accept a request, whose task is a new one.
+        while unfinished := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _all_turn_callbacks(self, on_turn: TurnCallback | None) -> tuple[TurnCallback, ...]:
         return (*self._turn_callbacks, *([on_turn] if on_turn else []))

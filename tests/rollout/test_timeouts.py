@@ -130,7 +130,7 @@ def test_a_sample_within_an_episode_of_the_same_engine_is_refused():
 
 def test_an_episode_of_timely_turns_may_exceed_its_timeout():
     agents, engines = {"policy": AGENT}, {"policy": ScriptedEngine(RENDERER, "x")}
-    with Runtime(engines, agents, ThreadPool(2), 0, Timeouts(1.0, 5.0)) as runtime:
+    with Runtime(engines, agents, ThreadPool(2), 0, Timeouts(3.0, 5.0)) as runtime:
         runtime.timeouts = Timeouts(
             0.9, 0.1
         )  # not nested, so that the episode's deadline is the one that passes
@@ -257,7 +257,7 @@ def test_a_scripted_episode_has_a_timeout_for_each_turn(pool: Any):
     tasks = [faulty_task(how, seed) for seed, how in enumerate(("nap", "", "endless", "nap"))]
     with Runtime({}, {}, pool(), 0, Timeouts(5.0, 6.0)) as runtime:
         runtime.collect(ScriptedEpisodes("random"), [faulty_task("")], (0, 0))
-        runtime.timeouts = Timeouts(1.0, 1.2)
+        runtime.timeouts = Timeouts(3.0, 3.5)
         groups = runtime.collect(ScriptedEpisodes("random"), tasks[:2], (0, 1))
         runtime.timeouts = Timeouts(0.2, 20.0)
         groups += runtime.collect(ScriptedEpisodes("random"), [tasks[3]], (0, 2))

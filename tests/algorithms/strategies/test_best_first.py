@@ -71,7 +71,7 @@ class Cracked(Prover):
             if self.how == "silent":  # ends without success in its info
                 return (user("over"),), 0.0, True, False, {}
             if self.how == "hang":
-                time.sleep(0.3)
+                time.sleep(1.5)
             else:
                 raise RuntimeError("\ud800 broken")
         return super()._step(text)
@@ -335,7 +335,7 @@ def test_hostile_tactics_cost_only_samples(width: int):
 @pytest.mark.parametrize("how", ["raise", "hang"])
 def test_a_tactic_that_breaks_its_environment_is_dropped_alone(how: str):
     """g from a is a tactic on which every environment fails; g from b is proved all the same."""
-    engine, deadlines = TacticEngine(random_tactic), Timeouts(turn=0.2, episode=60.0)
+    engine, deadlines = TacticEngine(random_tactic), Timeouts(turn=1.0, episode=60.0)
     with make_runtime(engine, deadlines=deadlines, retries=1) as runtime:
         group = runtime.collect(BestFirstSearch(40, 5), [cracked(how)], KEY)[0]
         assert runtime.failures.total >= 2 and runtime.failures.dropped == 0
@@ -369,7 +369,7 @@ def test_a_late_engine_drops_its_group():
 
 
 def test_a_search_ends_at_the_episode_timeout():
-    deadlines = Timeouts(turn=0.35, episode=0.4)
+    deadlines = Timeouts(turn=1.75, episode=2.0)
     group = searched(
         BestFirstSearch(10_000, 4),
         cracked("hang", "9"),
