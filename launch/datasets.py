@@ -11,6 +11,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch import dataclass_flags
 from agentrl_jax.rollout import scripted_dataset
 from agentrl_jax.storage.dataset_folder import DatasetManifest, dataset_index
+from agentrl_jax.storage.folder_lock import exclusive_lock
 from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 from agentrl_jax.workers.pool import importable_env_name
 
@@ -70,10 +71,12 @@ class DataSet:
             parts["validation"] = replace(
                 train, records=validation_records, first=train.records, shards=0
             )
-        lines = [
-            table_row(name, Path(self.out) / name, self._write(Path(self.out) / name, part))
-            for name, part in parts.items()
-        ]
+        out = Path(self.out)
+        with exclusive_lock(out, "writing a dataset"):
+            lines = [
+                table_row(name, out / name, self._write(out / name, part))
+                for name, part in parts.items()
+            ]
         return "\n".join([TABLE_HEADER, *lines, *([published_row(published)] if published else [])])
 
     def _train_manifest(self) -> tuple[DatasetManifest, PublishedDataset | None]:

@@ -119,6 +119,11 @@ class PhaseTrainer:
         run, iterator = self._run, self._phase.source.open(self._context)
         if self._first_step:
             iterator.load(self._iterator_state)
+        elif not is_finite(self._state):
+            raise UserError(
+                f"the weights with which {self._name} starts are not finite: look at the model "
+                "that the config names, and at the phase before"
+            )
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
             run.reporter.rewind(

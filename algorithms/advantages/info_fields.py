@@ -89,7 +89,7 @@ def add_reward_part(turn: Turn, name: str, value: float) -> Turn:
 
 def require_values(values: np.ndarray | None, description: str) -> np.ndarray:
     """Optional credit inputs as float64 [N]; raises UserError where the method does not compute
-    them.
+    them, and where one is not finite.
     """
     if values is None:
         raise UserError(
@@ -98,7 +98,10 @@ def require_values(values: np.ndarray | None, description: str) -> np.ndarray:
         )
     values = np.asarray(values, np.float64)
     if not np.isfinite(values).all():
-        raise ValueError(f"the tokens' {description} is not finite")
+        raise UserError(
+            f"the tokens' {description} is not finite: look at the weights and the learning rate "
+            "of what computes it"
+        )
     return values
 
 

@@ -12,6 +12,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.env_steps import PUBLISHED_ENVS, Stepping
 from agentrl_jax.launch.datasets import DataSet
 from agentrl_jax.storage.dataset_folder import read_manifest
+from agentrl_jax.storage.folder_lock import exclusive_lock
 from agentrl_jax.training.demonstrations import read
 
 
@@ -85,7 +86,7 @@ def test_any_environment_with_scripted_policies_makes_a_dataset(tmp_path: Path):
         ({"out": "x", "task": "wordle", "player": "nobody"}, "has no scripted policy 'nobody'"),
         (
             {"out": "/proc/nowhere", "task": "wordle"},
-            "the folder /proc/nowhere/train cannot be written",
+            "the folder /proc/nowhere cannot be written",
         ),
     ],
 )
@@ -129,3 +130,13 @@ def test_a_seed_of_a_dataset_is_bounded(tmp_path: Path):
     dataset = DataSet(environment="agentrl/Wordle-v0", seed=2**63, records=1, out=str(tmp_path))
     with pytest.raises(UserError, match="--seed must be from 0 to 9,223,372,036,854,775,807"):
         dataset.run()
+
+
+def test_a_folder_that_another_command_has_locked_is_left_alone(tmp_path: Path):
+    dataset = DataSet(task="maze_fo", records=2, out=str(tmp_path))
+    with (
+        exclusive_lock(tmp_path, "training"),
+        pytest.raises(UserError, match="another command is training in"),
+    ):
+        dataset.run()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import optax
 import pytest
 from support import letters_config
@@ -11,6 +13,7 @@ from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfi
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.learning_rate import LearningRate
 from agentrl_jax.learner.optimizer import AdamWConfig, OptaxConfig, OptimizerConfig
+from agentrl_jax.models.decoder import Decoder
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import EvaluationConfig, Experiment
@@ -52,6 +55,18 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path):
         loop.train(experiment(optimizer, 1), tmp_path, quiet=True)
     assert not list((tmp_path / "checkpoints" / "sft").glob("[0-9]*"))
     assert (tmp_path / "nonfinite" / "sft-0.jsonl").exists()
+
+
+def test_initial_weights_that_are_not_finite_end_a_run_before_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    initial = Decoder.init
+    monkeypatch.setattr(
+        Decoder, "init", lambda *args: jax.tree.map(lambda x: x * jnp.nan, initial(*args))
+    )
+    with pytest.raises(UserError, match="the weights with which sft starts are not finite"):
+        loop.train(experiment(AdamWConfig(1e-3), 1), tmp_path, quiet=True)
+    assert not (tmp_path / "metrics.jsonl").read_text()
 
 
 def test_updates_are_counted_in_a_row_and_for_each_learner():

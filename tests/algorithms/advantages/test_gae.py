@@ -358,7 +358,7 @@ def test_gae_needs_a_critic_with_finite_values(estimator: GAE):
     groups = random_groups([[[(1, 2, False, 1.0)]]])
     with pytest.raises(UserError, match="value under a critic is not known"):
         estimator(make_credit_inputs(groups))
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(UserError, match="not finite"):
         estimator(make_credit_inputs(groups, token_value=np.array([0.0, np.nan])))
     nothing = estimator(make_credit_inputs([], "token_value"))
     assert nothing.advantage.shape == nothing.value_target.shape == (0,)
