@@ -15,7 +15,7 @@ NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layou
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
-.PHONY: viewer test-trackers quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
+.PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -61,6 +61,11 @@ test-extras: $(BIN)/.dev
 test-textworld: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[textworld]'
 	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
+
+# Small changes of losses, credit, packing and sharding that tests must notice, a random 150 of them: 20 minutes of CPU.
+test-mutants: $(BIN)/.dev
+	$(BIN)/python $(PIP) -e '.[mutation]'
+	$(BIN)/python -m benchmarks.studies.mutation --size=150 $(ARGS)
 
 # In an environment of its own: MLflow and Trackio need older pyarrow and Pillow than the tests.
 test-trackers:

@@ -5,6 +5,8 @@ A network subclasses `Module`, declares its weights with `weight_with_adapter` (
 in a method decorated with `compact`, and is used through `init_params`, `logical_axes` and `apply`.
 """
 
+import dataclasses
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -106,13 +108,14 @@ def scan_layers(block: type[Module], layers: int, scanned: tuple[bool, ...]) -> 
 
 def init_params(network: Module, key: Key[Array, ""], *inputs: Any) -> Params:
     """Fresh parameters of a network that is called with arrays like `inputs` (NumPy or JAX)."""
-    boxes = jax.jit(lambda key: _init_boxed(network, key, inputs))(key)  # op by op takes seconds
+    boxes = _init_boxed(_Hashable(network), key, inputs)
     return jax.tree.map(lambda box: box.value, boxes, is_leaf=_is_box)
 
 
 def logical_axes(network: Module, *inputs: Any) -> Any:
     """A tree like `init_params`' with a tuple of logical axis names per weight."""
-    boxes = jax.eval_shape(lambda key: _init_boxed(network, key, inputs), jax.random.key(0))
+    network_key = _Hashable(network)
+    boxes = jax.eval_shape(lambda key: _init_boxed(network_key, key, inputs), jax.random.key(0))
     return jax.tree.map(lambda box: box.names, boxes, is_leaf=_is_box)
 
 
@@ -134,9 +137,35 @@ def apply(
     return network.apply(variables, *inputs, rngs=rngs)
 
 
-def _init_boxed(network: Module, key: Key[Array, ""], inputs: tuple[Any, ...]) -> Any:
-    """Fresh parameters in boxes that carry their logical axes."""
-    return network.init(key, *jax.tree.map(jnp.asarray, inputs))["params"]
+class _Hashable:
+    """A network that equals those with the same fields, as they are now; configs can change."""
+
+    def __init__(self, network: Module) -> None:
+        self.network, self._fields = network, _fields_of(network)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashable) and self._fields == other._fields
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+
+def _fields_of(value: Any) -> Any:
+    """A hashable value that is equal for equal dataclasses, dicts, lists and tuples."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = (field.name for field in dataclasses.fields(value) if field.name != "parent")
+        return (type(value), *(_fields_of(getattr(value, name)) for name in names))
+    if isinstance(value, dict):
+        return (dict, *((key, _fields_of(item)) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return (type(value), *map(_fields_of, value))
+    return value
+
+
+@functools.partial(jax.jit, static_argnums=0)  # op by op takes seconds
+def _init_boxed(network: _Hashable, key: Key[Array, ""], inputs: tuple[Any, ...]) -> Any:
+    """Fresh parameters in boxes that carry their logical axes; traced once for equal networks."""
+    return network.network.init(key, *jax.tree.map(jnp.asarray, inputs))["params"]
 
 
 def _is_box(x: Any) -> bool:

@@ -27,8 +27,10 @@ from agentrl_jax.algorithms.advantages.token_weights import (
 )
 from agentrl_jax.learner.sequences import (
     CollatedSequences,
+    ContextCost,
     TrainingSequence,
     collate,
+    context_cost,
     sequences_of,
     token_identity,
 )
@@ -105,6 +107,13 @@ def test_a_context_that_only_grows_is_one_sequence_and_every_rewriting_starts_an
         10,
         15,
     ]
+
+
+def test_the_context_cost_counts_the_first_prompts_of_later_chains():
+    grown = [make_call([1, 2], [3]), make_call([1, 2, 3, 4], [5])]
+    rewritten = [make_call([7, 8, 9], [3]), make_call([7, 8, 9, 3, 4], [5])]
+    trajectory = make_trajectory(*(make_turn([call]) for call in (*grown, *rewritten)))
+    assert context_cost(trajectory) == ContextCost(2, 3)
 
 
 def test_several_calls_of_one_turn_share_its_number():

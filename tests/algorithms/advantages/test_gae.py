@@ -278,6 +278,7 @@ def test_with_lambda_one_the_critics_target_does_not_depend_on_the_critic(shapes
 def test_lambda_grows_with_the_length():
     lengths = np.array([1, 10, 20, 40, 1000])
     assert LengthAdaptiveLambda(0.05)(lengths) == pytest.approx([0, 0, 0, 0.5, 0.98], abs=1e-12)
+    assert LengthAdaptiveLambda()(lengths).tolist() == LengthAdaptiveLambda(0.05)(lengths).tolist()
     assert LengthAdaptiveLambda(1.5)(lengths[:1]) == pytest.approx([1 / 3], abs=1e-12)
 
 

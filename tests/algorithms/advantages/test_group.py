@@ -351,6 +351,7 @@ def test_weighted_sums_and_external_baselines():
     indices = one_token_each([1.0, 0.0], [4.0])
     both = WeightedSum(group_centered, group_normalized, 2.0, -1.0)(indices)
     assert both == pytest.approx(2 * group_centered(indices) - group_normalized(indices), abs=1e-15)
+    assert ExternalBaseline(0.5)(indices).tolist() == [0.5, -0.5, 3.5]
     assert ExternalBaseline(0.5, 2.0)(indices).tolist() == [0.25, -0.25, 1.75]
 
 
@@ -380,3 +381,10 @@ def test_the_reward_of_a_turn_without_tokens_goes_to_the_tokens_before_it_or_els
             [Group("a", (neighbours, make_trajectory(*turns), neighbours))]
         ).token_index
         assert token_rewards(indices).tolist() == [0, 1, *expected, 0, 1]
+
+
+def test_the_reward_of_a_trajectory_without_tokens_goes_nowhere():
+    written = make_trajectory(make_turn([make_call([1], [5, 6])], 1.0))
+    empty = make_trajectory(make_turn([make_call([1], [])], 2.0))
+    indices = collate([Group("a", (written, empty))]).token_index
+    assert token_rewards(indices).tolist() == [0.0, 1.0]

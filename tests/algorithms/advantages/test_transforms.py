@@ -119,6 +119,11 @@ def test_entropy_scales_uncertain_tokens():
     assert ScaleByEntropy(0.2)(inputs, np.array([1.0, 1.0, -2.0])) == pytest.approx(
         [0.8, 1.0, -2.4], abs=1e-6
     )
+    entropy = np.array([1.0, 2.0, 5.0])
+    wide = dataclasses.replace(of_tokens(3), token_entropy=entropy)
+    assert ScaleByEntropy(0.5)(wide, np.ones(3)) == pytest.approx(
+        1 + 0.5 * (entropy - entropy.mean()) / entropy.std(ddof=1), abs=1e-6
+    )
     constant = dataclasses.replace(of_tokens(3), token_entropy=np.full(3, 0.7))
     assert ScaleByEntropy()(constant, np.array([1.0, 1.0, -2.0])).tolist() == [1.0, 1.0, -2.0]
     with pytest.raises(UserError, match="entropy is not known"):

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.fixtures import (
     MeanEmbeddingPolicy,
     device_mesh,
+    make_call,
+    make_trajectory,
+    make_turn,
     random_groups,
     record_compilations,
     trajectories_with_turns,
@@ -43,6 +47,7 @@ from agentrl_jax.algorithms.advantages.grouping import (
 )
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.experience.filters import MinScoreStd
+from agentrl_jax.algorithms.experience.self_imitation import PositiveReplay
 from agentrl_jax.algorithms.losses.importance import RatioRejection, TruncatedIS
 from agentrl_jax.algorithms.losses.kl import kl_k1
 from agentrl_jax.algorithms.losses.ppo import PPO
@@ -51,17 +56,21 @@ from agentrl_jax.algorithms.methods import actor_critic, grpo, gui, multi_turn, 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
-from agentrl_jax.algorithms.policy_gradient.auxiliary import Imitation
+from agentrl_jax.algorithms.policy_gradient.auxiliary import Imitation, SelfImitation
+from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets, credit_metrics
 from agentrl_jax.algorithms.policy_gradient.critic import (
     CriticConfig,
     explained_variance,
     first_token_mean,
 )
+from agentrl_jax.algorithms.policy_gradient.scoring import ScoringPass
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer
 from agentrl_jax.learner.learner import fetch_metrics
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.learner.sequences import collate, make_credit_inputs
+from agentrl_jax.learner.packing import pack
+from agentrl_jax.learner.sequences import CreditInputs, collate, make_credit_inputs, sequences_of
+from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.runtime import Runtime
@@ -73,6 +82,10 @@ from agentrl_jax.workers.pool import InlinePool
 def runtime() -> Iterator[Runtime]:
     with Runtime({}, {}, InlinePool()) as runtime:
         yield runtime
+
+
+def credit_inputs(groups: Sequence[Group]) -> CreditInputs:
+    return make_credit_inputs(groups, collate(groups))
 
 
 def base(**settings: Any) -> PolicyGradientConfig:
@@ -165,6 +178,74 @@ def test_first_token_mean_gives_each_turn_one_weighted_token():
     assert weight.sum() == pytest.approx(1) and np.count_nonzero(weight) == len(
         np.unique(indices.token_turn)
     )
+
+    single = collate([Group("a", (make_trajectory(make_turn([make_call([1], [5, 6])])),))])
+    assert first_token_mean(single.token_index).tolist() == [1.0, 0.0]
+
+
+def test_a_value_before_a_token_is_the_one_after_the_token_before_it():
+    model = CriticConfig(HeadConfig(layers=0)).build_model(POLICY)
+    params = {
+        "trunk": PARAMS,
+        "head": jax.tree.map(jnp.ones_like, model.init(jax.random.key(0))["head"]),
+    }
+    (trajectory, *_) = GROUPS[0].trajectories
+    layout = pack(sequences_of(trajectory), 16, 1)
+    batch = layout.to_batch(np.ones((layout.num_bins, 16), np.float32))
+    (after,), _ = model.values_after_tokens(params, batch, None)
+    (before,), _ = model.values_before_tokens(params, batch, None)
+    assert before.shape == after.shape and np.asarray(after).any()
+    np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
+    assert not np.asarray(before[:, 0]).any()
+
+
+def test_without_a_sequence_there_is_no_importance_weight():
+    scoring = ScoringPass(None, collate([]).token_index, 1)
+    weights, kept = scoring.importance_weights(None, np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
+    assert weights.shape == kept.shape == (0,) and kept.dtype == bool
+
+
+def test_metrics_of_credit_count_only_trained_tokens():
+    turns = [make_turn([make_call([1], [5, 6])]), make_turn([make_call([1, 5, 6], [7])])]
+    inputs = credit_inputs([Group("a", (make_trajectory(*turns),))])
+    mask = np.array([True, False, True])
+    metrics = credit_metrics(inputs, TokenTargets(np.array([1.0, 9.0, -3.0]), mask, token_mean))
+    assert metrics == pytest.approx(
+        {
+            "advantage/mean": -1.0,
+            "advantage/std": 2.0,
+            "advantage/positive": 0.5,
+            "tokens/masked": 1 / 3,
+            "advantage/turn_0": 1.0,
+            "advantage/turn_1": -3.0,
+        }
+    )
+
+
+def test_staleness_is_the_mean_over_tokens_of_known_weights(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+):
+    versions = iter([0, 0, 1, -1])
+    groups = [
+        Group(
+            "a",
+            tuple(
+                make_trajectory(make_turn([make_call([1], [5], version=[next(versions)])]))
+                for _ in "ab"
+            ),
+        )
+        for _ in "ab"
+    ]
+    _, _, metrics = recorded_run(base(), [GROUPS, groups], runtime, monkeypatch)
+    assert metrics[1]["staleness"] == pytest.approx(2 / 3)  # at step 1: 1, 1 and 0
+
+
+def test_stored_trajectories_are_compared_with_zero_until_the_replay_is_ready():
+    imitation = SelfImitation(1.0, PositiveReplay(require_tool_call=False))
+    assert imitation.groups_for_step([], np.random.default_rng(0)) == []
+    groups = [Group("a", (make_trajectory(make_turn([make_call([1], [5])], 0.75)),))]
+    inputs = credit_inputs(groups)
+    assert imitation.targets(inputs, 0).advantage.tolist() == [0.75]
 
 
 @pytest.mark.parametrize("rescore", [True, False])
