@@ -24,6 +24,7 @@ from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import ChatRenderer, TextRenderer
 from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.storage import config_json
 from agentrl_jax.training.builders import find_checkpoint, load_policy, make_agent
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.pool import Task
@@ -53,7 +54,8 @@ def served_from_run(
     `positions` and `rows` replace those of its engine unless they are 0; `best` is whether the best
     checkpoint or the newest, None: as the phase's config says.
     """
-    experiment, tokenizer, policy, params = load_policy(run_dir, phase, agent, best)
+    mesh = config_json.load_config(run_dir).engine.devices()
+    experiment, tokenizer, policy, params = load_policy(run_dir, phase, agent, best, mesh)
     _, agent_name = find_checkpoint(experiment, run_dir, phase, agent)
     env = make(experiment.environment.name, experiment.environment.options)
     player = make_agent(experiment, tokenizer, env.context, agent_name)
@@ -72,7 +74,7 @@ def check_dtype(name: str) -> None:
 def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:
     """The model of a Hugging Face folder with its chat template, or else plain transcripts."""
     engine = EngineConfig(rows=rows or 16, positions=positions or 2048, prefill_chunk=64)
-    policy, params = models.load(folder, param_dtype=dtype, compute_dtype=dtype)
+    policy, params = models.load(folder, engine.devices(), param_dtype=dtype, compute_dtype=dtype)
     tokenizer = FolderTokenizer(str(folder))(())
     renderer = ChatRenderer(tokenizer) if tokenizer.chat_template else TextRenderer(tokenizer)
     agent = Agent("policy", renderer, FullHistory(), Sampling(), trainable=False)

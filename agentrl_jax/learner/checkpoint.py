@@ -262,17 +262,17 @@ def _intact_step(folder: Path, process_group: ProcessGroup, step: int | None = N
 def load_params(
     folder: Path,
     like: Params,
-    shardings: Any = None,
+    shardings: Any,
     part: Sequence[str] = ("params",),
     process_group: ProcessGroup | None = None,
     step: int | None = None,
 ) -> Params:
-    """The parameters of a checkpoint of a phase.
+    """The parameters of a checkpoint of a phase; each device reads only the shards that it holds.
 
     Args:
         folder: the phase's checkpoints.
         like: a tree of arrays or `jax.ShapeDtypeStruct`s with the expected shapes.
-        shardings: a like tree; None: this process's first device holds all.
+        shardings: a like tree.
         part: where the parameters are in the train state.
         process_group: whose processes call this together; None: this one alone.
         step: of the checkpoint; None: the newest intact one, and damaged newer ones are named on
@@ -284,9 +284,6 @@ def load_params(
     step = _intact_step(folder, process_group or ProcessGroup(), step)
     path = folder.absolute() / str(step) / "state"
     _check_shapes(path, like, part)
-    if shardings is None:
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        shardings = jax.tree.map(lambda _: sharding, like)
     item = _nested(part, like)
     restore_args = ocp.checkpoint_utils.construct_restore_args(item, _nested(part, shardings))
     args = ocp.args.PyTreeRestore(item, restore_args=restore_args, partial_restore=True)

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.engine import Engine
 from agentrl_jax.inference.engine_pool import make_engine
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
-from agentrl_jax.training.builders import agent_policy_config, load_phase_params, make_agent
+from agentrl_jax.training.builders import agent_policy_config, make_agent
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.phase_checkpoint import load_phase_params
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ def saved_models(
     phase: str,
     best: bool | None = None,
 ) -> dict[str, AgentModel]:
-    """The agents with weights of their own, with the weights that they had after a phase; `best` as
-    for `phase_checkpoint`, of that phase.
+    """The agents with weights of their own, with the weights that they had after a phase, on the
+    devices of the engine; `best` as for `phase_checkpoint`, of that phase.
     """
     names = list(experiment.phases)
-    past = names[: names.index(phase) + 1]
+    past, mesh = names[: names.index(phase) + 1], experiment.engine.devices()
 
     def load(agent: str, policy: Policy) -> Params:
-        return params_after(experiment, run_dir, past, agent, policy, best)
+        return params_after(experiment, run_dir, past, agent, policy, mesh, best)
 
     return _models(experiment, tokenizer, context, load)
 
@@ -63,18 +63,17 @@ def params_after(
     phases: Sequence[str],
     agent: str,
     policy: Policy,
+    mesh: Mesh,
     best: bool | None = None,
 ) -> Params:
-    """The weights that an agent had after the given first phases: its initial ones where none of
-    them trains it; `best` as for `phase_checkpoint`, of the last of them.
+    """The weights that an agent had after the given first phases, its initial ones where none of
+    them trains it; sharded over the mesh. `best` as for `phase_checkpoint`, of the last of them.
     """
     trained = [name for name in phases if agent in experiment.phases[name].trained_agents]
     if not trained:
-        one_device = make_mesh(MeshConfig(), jax.local_devices()[:1])
-        return initial_params(experiment, one_device, agent, policy)
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+        return initial_params(experiment, mesh, agent, policy)
     of_phase = best if trained[-1] == phases[-1] else None
-    return load_phase_params(experiment, run_dir, trained[-1], agent, shapes, best=of_phase)
+    return load_phase_params(experiment, run_dir, trained[-1], agent, policy, mesh, best=of_phase)
 
 
 def _models(

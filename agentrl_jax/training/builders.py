@@ -13,24 +13,26 @@ from transformers import AutoTokenizer
 from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.auto_mesh import memory_need, resolve_mesh_config
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.distributed.sharding import first_devices_per_process, make_mesh, slice_ids
+from agentrl_jax.distributed.sharding import (
+    MeshConfig,
+    first_devices_per_process,
+    make_mesh,
+    slice_ids,
+)
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
 from agentrl_jax.storage.digests import folder_damage
-from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.config import (
     AgentConfig,
     EnvironmentConfig,
     Experiment,
-    Phase,
     PolicyConfig,
 )
-from agentrl_jax.training.phase_checkpoint import phase_checkpoint
+from agentrl_jax.training.phase_checkpoint import load_phase_params
 from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.latency import WithLatency
 from agentrl_jax.workers.observation_limit import ObservationLimit
@@ -214,6 +216,7 @@ def load_policy(
     phase: str | None = None,
     agent: str | None = None,
     best: bool | None = None,
+    mesh: Mesh | None = None,
 ) -> tuple[Experiment, Any, Any, Params]:
     """The experiment, the tokenizer, and an agent's policy and parameters of a run folder.
 
@@ -222,6 +225,7 @@ def load_policy(
         phase: see `find_checkpoint`.
         agent: see `find_checkpoint`.
         best: see `phase_checkpoint`.
+        mesh: over which the weights are sharded; None: `local_fsdp_mesh`.
 
     Raises:
         UserError: the folder is no run folder, has another format version, or lacks a part.
@@ -230,37 +234,19 @@ def load_policy(
     tokenizer = load_tokenizer(run_dir / "tokenizer")
     phase, agent = find_checkpoint(experiment, run_dir, phase, agent)
     policy = agent_policy_config(experiment, agent).build(len(tokenizer))
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    params = load_phase_params(experiment, run_dir, phase, agent, shapes, best=best)
+    mesh = mesh or local_fsdp_mesh()
+    params = load_phase_params(experiment, run_dir, phase, agent, policy, mesh, best=best)
     return experiment, tokenizer, policy, params
+
+
+def local_fsdp_mesh() -> Mesh:
+    """All devices of this process, over which weights are split as far as they can be."""
+    return make_mesh(MeshConfig(data=1, fsdp=-1), jax.local_devices())
 
 
 def agent_policy_config(experiment: Experiment, agent: str) -> PolicyConfig:
     """The model of an agent with weights of its own."""
     return experiment.agent_configs[agent].policy or experiment.policy
-
-
-def load_phase_params(
-    experiment: Experiment,
-    run_dir: Path,
-    phase: str,
-    agent: str,
-    like: Params,
-    shardings: Any = None,
-    process_group: ProcessGroup | None = None,
-    best: bool | None = None,
-) -> Params:
-    """An agent's parameters in a checkpoint of a phase that trains it; `best` as for
-    `phase_checkpoint`, the other optional arguments as `load_params`.
-    """
-    step = phase_checkpoint(experiment, run_dir, phase, process_group, best)
-    folder, part = run_dir / "checkpoints" / phase, params_part(experiment.phases[phase], agent)
-    return load_params(folder, like, shardings, part, process_group, step)
-
-
-def params_part(phase: Phase, agent: str) -> tuple[str, ...]:
-    """Where an agent's parameters are in the train state of a phase; see `load_params`."""
-    return ("params", agent) if isinstance(phase.algorithm, PerAgent) else ("params",)
 
 
 def find_checkpoint(

@@ -27,10 +27,10 @@ from agentrl_jax.training.builders import (
     agent_of_config,
     agent_policy_config,
     find_checkpoint,
-    load_phase_params,
     load_tokenizer,
 )
 from agentrl_jax.training.config import AgentConfig, Experiment, PolicyConfig
+from agentrl_jax.training.phase_checkpoint import load_phase_params
 
 Tokenizer = Callable[[Sequence[str]], Any]  # as `Experiment.tokenizer`
 
@@ -123,8 +123,8 @@ class FrozenPolicy:
             if not self.phase and not self.run_dir:
                 return initial_params(experiment, engine.devices(), self.policy, policy)
             phase, _ = find_checkpoint(experiment, folder, self.phase or None, self.policy)
-            shapes = jax.eval_shape(policy.init, jax.random.key(0))
-            return load_phase_params(experiment, folder, phase, self.policy, shapes)
+            mesh = engine.devices()
+            return load_phase_params(experiment, folder, phase, self.policy, policy, mesh)
 
         config = self.agent or experiment.agent_configs[self.policy]
         agent = _frozen_agent(config, tokenizer, run.context, name)

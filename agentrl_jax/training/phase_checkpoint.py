@@ -1,10 +1,16 @@
-"""Which checkpoint of a phase holds its weights: the newest or the best."""
+"""Which checkpoint of a phase holds its weights, the newest or the best, and the weights in it."""
 
 from pathlib import Path
 
+import jax
+from jax.sharding import Mesh
+
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.learner.checkpoint import load_best_step
-from agentrl_jax.training.config import Experiment
+from agentrl_jax.distributed.sharding import weight_shardings
+from agentrl_jax.learner.checkpoint import load_best_step, load_params
+from agentrl_jax.policy import Params, Policy
+from agentrl_jax.training.algorithm import PerAgent
+from agentrl_jax.training.config import Experiment, Phase
 
 
 def phase_checkpoint(
@@ -28,3 +34,40 @@ def phase_checkpoint(
     """
     restored = experiment.phases[phase].best.restore if best is None else best
     return load_best_step(run_dir / "checkpoints" / phase, process_group) if restored else None
+
+
+def load_phase_params(
+    experiment: Experiment,
+    run_dir: Path,
+    phase: str,
+    agent: str,
+    policy: Policy,
+    mesh: Mesh,
+    process_group: ProcessGroup | None = None,
+    best: bool | None = None,
+) -> Params:
+    """An agent's parameters in a checkpoint of a phase that trains it.
+
+    Args:
+        experiment: of the run.
+        run_dir: the run folder.
+        phase: its name.
+        agent: whose parameters.
+        policy: the agent's model.
+        mesh: over which the weights are sharded.
+        process_group: whose processes call this together; None: this one alone.
+        best: see `phase_checkpoint`.
+
+    Raises:
+        UserError: see `load_params`.
+    """
+    step = phase_checkpoint(experiment, run_dir, phase, process_group, best)
+    folder, part = run_dir / "checkpoints" / phase, params_part(experiment.phases[phase], agent)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    shardings = weight_shardings(mesh, policy.axes(), shapes)
+    return load_params(folder, shapes, shardings, part, process_group, step)
+
+
+def params_part(phase: Phase, agent: str) -> tuple[str, ...]:
+    """Where an agent's parameters are in the train state of a phase; see `load_params`."""
+    return ("params", agent) if isinstance(phase.algorithm, PerAgent) else ("params",)

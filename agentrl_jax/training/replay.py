@@ -6,12 +6,13 @@ from pathlib import Path
 
 import jax
 
+from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.learner.checkpoint_digests import saved_steps
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.training.agent_models import params_after
-from agentrl_jax.training.builders import params_part
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.phase_checkpoint import params_part
 from agentrl_jax.trajectories import Call
 from agentrl_jax.trajectory_record import TrajectoryRecord
 
@@ -132,10 +133,14 @@ class PhaseWeights:
         return phases[self.phase].start == "" and is_saved
 
     def load(self, version: int, policy: Policy) -> Params:
-        """The weights of a version; UserError where their checkpoint is damaged."""
+        """The weights of a version, on the engine's devices; UserError where their checkpoint is
+        damaged.
+        """
+        mesh = self.experiment.engine.devices()
         if version == 0:
             earlier = self._earlier_phases
-            return params_after(self.experiment, self.run_dir, earlier, self.agent, policy)
+            return params_after(self.experiment, self.run_dir, earlier, self.agent, policy, mesh)
         shapes = jax.eval_shape(policy.init, jax.random.key(0))
         part = params_part(self.experiment.phases[self.phase], self.agent)
-        return load_params(self._folder, shapes, part=part, step=version)
+        shardings = weight_shardings(mesh, policy.axes(), shapes)
+        return load_params(self._folder, shapes, shardings, part, step=version)

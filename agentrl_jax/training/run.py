@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import jax
-
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
@@ -29,7 +27,6 @@ from agentrl_jax.training import demonstrations
 from agentrl_jax.training.agent_models import add_agents, initial_models
 from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.builders import (
-    load_phase_params,
     make_learner_mesh,
     make_runtime,
 )
@@ -39,7 +36,7 @@ from agentrl_jax.training.evaluation import evaluation_strategy, flatten
 from agentrl_jax.training.evaluations import Evaluations
 from agentrl_jax.training.flops_utilization import start_meter
 from agentrl_jax.training.model_configs import ModelContext, open_models
-from agentrl_jax.training.phase_checkpoint import phase_checkpoint
+from agentrl_jax.training.phase_checkpoint import load_phase_params, phase_checkpoint
 from agentrl_jax.training.run_environments import make_environments
 from agentrl_jax.training.run_status import live_status
 from agentrl_jax.training.run_tokenizer import ensure_tokenizer
@@ -206,14 +203,13 @@ class Run:
         return self._start_params(phase, phase.agent, newest[phase.agent])
 
     def _start_params(self, phase: Phase, agent: str, newest: Params) -> Params:
-        like = self.models[agent].params
-        shardings = jax.tree.map(lambda x: x.sharding, like)
+        policy = self.models[agent].policy
 
         def load(name: str) -> Params:
             other = self.experiment.phases[name].source_agent(agent)
             assert other is not None, "checked with the config"
             return load_phase_params(
-                self.experiment, self.run_dir, name, other, like, shardings, self.process_group
+                self.experiment, self.run_dir, name, other, policy, self.mesh, self.process_group
             )
 
         if isinstance(phase.start, str):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from agentrl_jax.algorithms.pairwise.bradley_terry import score_at_end
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, ValueModel
+from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.batch_scorer import BatchScorer, RowScore
 from agentrl_jax.learner.checkpoint import load_params
@@ -54,11 +55,16 @@ class RewardModel:
             )
         policy = agent_policy_config(experiment, phase.agent).build(len(tokenizer))
         model = CriticConfig(phase.algorithm.head).build_model(policy)
-        shapes = jax.eval_shape(model.init, jax.random.key(0))
+
+        def load() -> Params:
+            shapes = jax.eval_shape(model.init, jax.random.key(0))
+            shardings = weight_shardings(experiment.engine.devices(), model.axes(), shapes)
+            return load_params(folder / "checkpoints" / self.phase, shapes, shardings)
+
         scorer = BatchScorer(
             value_at_end(model),
             model.axes(),
-            lambda: load_params(folder / "checkpoints" / self.phase, shapes),
+            load,
             experiment.engine,
             self.rows,
         )

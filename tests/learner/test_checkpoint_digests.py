@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.fixtures import on_first_device
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.checkpoint import (
@@ -80,8 +81,9 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-def like() -> Any:
-    return jax.eval_shape(lambda: state_at(0).params)
+def load_like(folder: Path) -> Any:
+    like = jax.eval_shape(lambda: state_at(0).params)
+    return load_params(folder, like, on_first_device(like))
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES, ids=[d.__name__ for d, _ in DAMAGES])
@@ -98,13 +100,13 @@ def test_training_goes_on_from_the_older_checkpoint_and_saves_the_steps_again(
     assert reason in line and str(folder / "2") in line and "step 1 is used instead" in line
     checkpointer.save(2, state_at(20), {"step": 20})
     checkpointer.close()
-    assert float(load_params(folder, like())["bias"][0]) == 20.0
+    assert float(load_like(folder)["bias"][0]) == 20.0
     assert sorted(path.name for path in folder.with_name("rl.damaged").iterdir()) == ["2"]
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]):
     flip_bit_of_weights(folder / "2")
-    np.testing.assert_array_equal(load_params(folder, like())["kernel"], np.full((64, 8), 1.0))
+    np.testing.assert_array_equal(load_like(folder)["kernel"], np.full((64, 8), 1.0))
     assert load_host_state(folder) == {"step": 1}
     assert capsys.readouterr().err.count("the one of step 1 is used instead") == 2
     assert (folder / "2").is_dir()  # a reader moves nothing

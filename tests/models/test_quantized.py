@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
-from support.fixtures import device_mesh, random_trajectory
+from support.fixtures import device_mesh, on_first_device, random_trajectory
 
 from agentrl_jax import models
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
@@ -416,7 +416,8 @@ def test_a_saved_state_is_restored_exactly(tmp_path: Path):
     jax.tree.map(
         np.testing.assert_array_equal, jax.device_get(again.params), jax.device_get(state.params)
     )
-    loaded = load_params(tmp_path, jax.eval_shape(policy_of().init, jax.random.key(0)))
+    like = jax.eval_shape(policy_of().init, jax.random.key(0))
+    loaded = load_params(tmp_path, like, on_first_device(like))
     jax.tree.map(np.testing.assert_array_equal, loaded, jax.device_get(state.params))
 
 

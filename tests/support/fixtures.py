@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 from hypothesis import strategies as st
 from jax import Array
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, SingleDeviceSharding
 from support.fake_engines import FakeEngine
 
 from agentrl_jax.learner import sequences
@@ -190,6 +190,22 @@ class MeanEmbeddingPolicy:
         return params
 
 
+@dataclasses.dataclass
+class MeanEmbeddingConfig:
+    """A `PolicyConfig`."""
+
+    seed: int = 5
+    width: int = 8
+    vocabulary_multiple: int = 1  # the number of tokens is rounded up to a multiple of it
+
+    def build(self, vocab_size: int) -> MeanEmbeddingPolicy:
+        padded = math.ceil(vocab_size / self.vocabulary_multiple) * self.vocabulary_multiple
+        return MeanEmbeddingPolicy(padded, self.width)
+
+    def initial_params(self, policy: Any, key: Any, mesh: Any) -> Any:
+        return policy.init(jax.random.key(self.seed))
+
+
 def trees_equal(a: Any, b: Any) -> bool:
     """Whether two trees hold the same numbers, in the same order."""
     return all(
@@ -254,6 +270,11 @@ def device_mesh(data: int = 1, fsdp: int = 1, expert: int = 1, tensor: int = 1) 
     sizes = (data, fsdp, expert, tensor)
     devices = np.asarray(jax.devices()[: math.prod(sizes)]).reshape(sizes)
     return Mesh(devices, ("data", "fsdp", "expert", "tensor"), axis_types=(AxisType.Auto,) * 4)
+
+
+def on_first_device(tree: Any) -> Any:
+    """Shardings that put every array of a tree on the first device."""
+    return jax.tree.map(lambda _: SingleDeviceSharding(jax.devices()[0]), tree)
 
 
 @contextlib.contextmanager

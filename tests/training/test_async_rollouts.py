@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.fixtures import on_first_device
 from support.small_runs import (
     LearnerlessRun,
     async_source,
@@ -248,7 +249,8 @@ def trained_params(experiment: Experiment, run_dir: Path) -> Any:
     like = jax.eval_shape(lambda: None)
     with Run(experiment, run_dir, quiet=True) as run:
         like = jax.eval_shape(run.policy.init, jax.random.key(0))
-    return jax.tree.map(np.asarray, load_params(run_dir / "checkpoints" / "rl", like))
+    folder = run_dir / "checkpoints" / "rl"
+    return jax.tree.map(np.asarray, load_params(folder, like, on_first_device(like)))
 
 
 @pytest.mark.slow

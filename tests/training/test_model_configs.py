@@ -1,6 +1,5 @@
 """Named models of a config: whose weights they have, when they are loaded, what is refused."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from support import letters_config
-from support.fixtures import MeanEmbeddingPolicy, unpacked_logp
+from support.fixtures import MeanEmbeddingConfig, MeanEmbeddingPolicy, unpacked_logp
 from support.strategy_runs import KEY, RENDERER, TOKENIZER, ListEngine, make_runtime
 
 from agentrl_jax.algorithms.methods import grpo
@@ -43,19 +42,6 @@ POLICY = MeanEmbeddingPolicy(vocab_size=len(TOKENIZER))
 INITIAL, TRAINED = (POLICY.init(jax.random.key(seed)) for seed in (0, 1))
 HEAD = HeadConfig(layers=0, scale=1.0)
 QUESTION = [user("right?\n")]
-
-
-@dataclasses.dataclass
-class MeanEmbeddingConfig:
-    """A `PolicyConfig`."""
-
-    seed: int = 5
-
-    def build(self, vocab_size: int) -> MeanEmbeddingPolicy:
-        return MeanEmbeddingPolicy(vocab_size)
-
-    def initial_params(self, policy: Any, key: Any, mesh: Any) -> Any:
-        return policy.init(jax.random.key(self.seed))
 
 
 def experiment_with(**models: Any) -> Experiment:

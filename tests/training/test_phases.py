@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from absl import flags
+from support.fixtures import on_first_device
 from support.interruptions import interrupted_at
 from support.small_runs import agent_weights, logged_metrics, rollout_source, small_experiment
 
@@ -77,7 +78,7 @@ def test_phases_are_trained_in_order_and_the_last_two_compared(unbroken: Path):
     experiment, _, policy, newest = load_policy(unbroken)
     assert find_checkpoint(experiment, unbroken) == ("polish", "policy")
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    polish = load_params(unbroken / "checkpoints/polish", shapes)
+    polish = load_params(unbroken / "checkpoints/polish", shapes, on_first_device(shapes))
     jax.tree.map(np.testing.assert_array_equal, newest, polish)
     with pytest.raises(UserError, match="no phase 'rl' that trains an agent, only warm, main"):
         load_policy(unbroken, "rl")
@@ -163,7 +164,7 @@ def test_a_reward_model_is_a_phase_with_checkpoints_between_phases_of_the_policy
     with Run(experiment, tmp_path / "run", quiet=True) as run:
         model = CriticConfig(HeadConfig(layers=1)).build_model(run.policy)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    judge = load_params(tmp_path / "run/checkpoints/main", shapes)
+    judge = load_params(tmp_path / "run/checkpoints/main", shapes, on_first_device(shapes))
     assert set(judge) == {"trunk", "head"}
     with pytest.raises(UserError, match="no phase 'main' that trains an agent"):
         load_policy(tmp_path / "run", "main")
