@@ -1,7 +1,10 @@
 """Which process feeds which rows."""
 
 import dataclasses
+import inspect
 import itertools
+import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +17,7 @@ from support.described import needs_libtpu, run_python
 from support.fixtures import device_mesh, random_groups
 
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.distributed.sharding import MESH_AXES
+from agentrl_jax.distributed.sharding import MESH_AXES, batch_sharding
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner import data_shards
 from agentrl_jax.learner.data_shards import (
@@ -61,6 +64,41 @@ def test_processes_of_a_pod_that_hold_the_same_rows_are_a_replica_group():
     ]
 
 
+def in_turn(*firsts: int, processes: Sequence[int], times: int = 2) -> list[int]:
+    """Some processes after each other, twice, then the same ones counted from the next first."""
+    return [first + p for first in firsts for _ in range(times) for p in processes]
+
+
+# (topology, sizes of the mesh's axes) -> the host of each of 64 chips, in the order of the mesh.
+HOST_ORDERS: dict[tuple[str, tuple[int, int, int]], list[int]] = {
+    ("v5e:8x8", (1, 64, 1)): in_turn(0, 1, 2, 3, processes=(0, 0, 4, 4, 8, 8, 12, 12)),
+    ("v5e:8x8", (4, 16, 1)): np.repeat(np.arange(16), 4).tolist(),  # contiguous
+    ("v5e:8x8", (2, 8, 4)): in_turn(0, 4, 8, 12, 2, 6, 10, 14, processes=(0, 0, 1, 1)),
+    ("v5p:4x4x4", (1, 64, 1)): [
+        *in_turn(0, 2, processes=(0, 4, 8, 12)) * 2,
+        *in_turn(1, 3, processes=(0, 4, 8, 12)) * 2,
+    ],
+    ("v5p:4x4x4", (4, 16, 1)): in_turn(0, 1, 4, 5, 8, 9, 12, 13, processes=(0, 0, 2, 2)),
+    ("v5p:4x4x4", (2, 8, 4)): in_turn(0, 2, 8, 10, processes=(0, 0, 1, 1, 4, 4, 5, 5)),
+}
+ORDERS_OF_TOPOLOGIES = """
+import json, sys
+from agentrl_jax.distributed.sharding import MeshConfig
+from agentrl_jax.compiler.topology import topology_mesh
+
+for name, sizes in json.loads(sys.argv[1]):
+    mesh = topology_mesh(name, MeshConfig(**dict(zip(("data", "fsdp", "tensor"), sizes))))
+    print(json.dumps([device.process_index for device in mesh.devices.flat]))
+"""
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_the_hosts_of_a_pod_follow_each_other_as_its_topology_says():
+    output = run_python("-c", ORDERS_OF_TOPOLOGIES, json.dumps(list(HOST_ORDERS)))
+    assert list(map(json.loads, output.splitlines())) == list(HOST_ORDERS.values())
+
+
 class DeviceOfProcess:
     """A device of one of several processes, as process `local` sees it."""
 
@@ -96,6 +134,36 @@ def test_processes_that_hold_the_same_rows_are_a_replica_group(
     shard = make_data_shard(process_mesh(processes, **sizes))
     assert (shard.replica_groups, shard.process_index) == (groups, 0)
     assert shard.replica_processes == groups[0] and shard.num_local_rows(5) == rows
+
+
+@pytest.mark.parametrize(("topology", "sizes"), HOST_ORDERS, ids=str)
+def test_hosts_in_any_order_feed_every_row_once_and_read_their_own(
+    topology: str, sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+):
+    order, rows = HOST_ORDERS[topology, sizes], 64 // sizes[2]
+    global_rows = np.full((rows, 3), -1)
+    for process in range(16):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        mesh = process_mesh(order, *sizes, local=process)
+        shard = make_data_shard(mesh)
+        # Devices in `tensor` hold the same rows: with 4 of them, on 2 hosts of 4.
+        assert len(shard.replica_processes) == (2 if sizes[2] == 4 else 1)
+        count = shard.num_local_rows(rows)
+        assert count * len(shard.replica_groups) == rows
+        local = 100 * shard.replica_processes[0] + np.arange(count)[:, None] + np.zeros(3, int)
+        indices = batch_sharding(mesh).devices_indices_map((rows, 3))
+        slices = {d: x[0] for d, x in indices.items() if d.process_index == process}
+        # As `jax.make_array_from_process_local_data` maps a process's slices, in ascending order.
+        starts = sorted({x.start or 0 for x in slices.values()})
+        assert len(starts) == count
+        if process == shard.replica_processes[0]:
+            assert (global_rows[starts] == -1).all()
+            global_rows[starts] = local
+        shards = [SimpleNamespace(index=(x,), data=global_rows[x]) for x in slices.values()]
+        array: Any = SimpleNamespace(addressable_shards=shards)
+        read = inspect.unwrap(DataShard.local_rows)  # without the check that it is a jax.Array
+        np.testing.assert_array_equal(read(shard, array), local)
+    assert (global_rows >= 0).all() and len(np.unique(global_rows[:, 0])) == rows
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,8 @@ def test_a_mixture_by_success_of_two_processes_equals_one(tmp_path: Path):
                     "mesh.dcn_data": 2,
                     "engine.mesh.data": 2,
                 },
+                # as hosts of a v5e:8x8 and of a v5p:4x4x4 follow each other
+                "interleaved hosts": {"mesh.data": 1, "mesh.fsdp": 4, "order": [0, 2, 1, 3]},
                 "learner and engine on disjoint devices": {
                     "mesh.devices_per_process": 1,
                     "engine.first_device": 1,

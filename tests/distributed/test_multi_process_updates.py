@@ -12,6 +12,8 @@ from support.update_process import STEPS, train_steps
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 
+# The devices of two hosts in turn, as hosts of a v5e:8x8 and of a v5p:4x4x4 follow each other.
+INTERLEAVED = [0, 2, 1, 3]
 # (processes, devices of each) -> cases that one start of processes runs one after the other.
 CASES: dict[tuple[int, int], dict[str, dict[str, Any]]] = {
     (2, 1): {
@@ -43,6 +45,18 @@ CASES: dict[tuple[int, int], dict[str, dict[str, Any]]] = {
             "groups": 6,
             "mesh": {"data": 1, "fsdp": 4},
             "settings": {"rescore": True},
+        },
+        "interleaved hosts, fsdp": {
+            "groups": 6,
+            "mesh": {"data": 1, "fsdp": 4},
+            "settings": {"rescore": True},
+            "order": INTERLEAVED,
+        },
+        "interleaved hosts, a replica group": {
+            "groups": 5,
+            "policy": "decoder",
+            "mesh": {"data": 2, "tensor": 2},
+            "order": INTERLEAVED,
         },
     },
 }

@@ -17,6 +17,7 @@ from support.hlo_checks import stacked_all_gathers
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
 from agentrl_jax.compiler.hlo_collectives import parse_collectives
 from agentrl_jax.distributed.sharding import (
+    BATCH_AXES,
     MeshConfig,
     batch_sharding,
     constrain,
@@ -36,6 +37,8 @@ from agentrl_jax.learner.learner import Learner, fetch_metrics
 from agentrl_jax.learner.packing import pack
 from agentrl_jax.learner.sequences import sequences_of
 from agentrl_jax.models import plain_attention
+from agentrl_jax.models.decoder import Decoder
+from agentrl_jax.models.moe import ExpertsConfig
 
 POLICY = tiny_policy(layers=3, heads=4, kv_heads=2)
 ROWS, LENGTH = 8, 12
@@ -47,6 +50,15 @@ LAYOUTS = {
     "data 2, fsdp 2, tensor 2": EIGHT,
     "fsdp 2, expert 2, tensor 2": EXPERTS,
 }
+# The axes of the plans in docs/scaling.md and of `choose_mesh`, and of experts, on eight devices.
+PLANNED = {
+    "fsdp": MeshConfig(data=1, fsdp=8),  # one slice
+    "data": MeshConfig(data=8),  # weights that fit one device
+    "data, fsdp": MeshConfig(data=2, fsdp=4),  # several slices
+    "fsdp, tensor": MeshConfig(data=1, fsdp=4, tensor=2),
+    "fsdp, expert": MeshConfig(data=1, fsdp=2, expert=4),
+}
+MIXTURE = tiny_policy(heads=4, kv_heads=2, experts=ExpertsConfig(4, 2, 12))
 
 
 @pytest.mark.parametrize(
@@ -217,10 +229,10 @@ def test_the_platform_of_a_device_is_its_vendors(
     assert platform() == expected
 
 
-def batch() -> BehaviorCloningBatch:
+def batch(rows: int = ROWS) -> BehaviorCloningBatch:
     rng = np.random.default_rng(0)
-    shapes = ([(2, 2, False, 0.0), (1, int(rng.integers(1, 4)), False, 0.0)] for _ in range(ROWS))
-    layout = pack([sequences_of(random_trajectory(x, rng))[0] for x in shapes], LENGTH, ROWS)
+    shapes = ([(2, 2, False, 0.0), (1, int(rng.integers(1, 4)), False, 0.0)] for _ in range(rows))
+    layout = pack([sequences_of(random_trajectory(x, rng))[0] for x in shapes], LENGTH, rows)
     mask = layout.to_batch(np.zeros((layout.num_bins, LENGTH), np.float32)).action_mask
     weight = np.where(mask, rng.random(mask.shape), 0)
     return BehaviorCloningBatch(batch=layout.to_batch((weight / weight.sum()).astype(np.float32)))
@@ -230,12 +242,15 @@ def likelihood(logp: Array, entropy: Array, batch: Any) -> tuple[Array, dict[str
     return -logp - 0.1 * entropy, {"logp": logp}
 
 
-def gradient_step(layout: MeshConfig | None) -> tuple[Any, dict[str, float], Any]:
+def gradient_step(
+    layout: MeshConfig | None, policy: Decoder = POLICY, rows: int = ROWS
+) -> tuple[Any, dict[str, float], Any]:
     """(weights after a step, metrics, weights before); with SGD they differ by the gradient."""
     mesh = device_mesh() if layout is None else make_mesh(layout)
-    sgd_learner = Learner(POLICY, optax.sgd(1.0), likelihood, mesh)
-    before = POLICY.init(jax.random.key(0))
-    state, metrics = sgd_learner.update(sgd_learner.init(jax.random.key(0), before), [batch()])
+    sgd_learner = Learner(policy, optax.sgd(1.0), likelihood, mesh)
+    before = policy.init(jax.random.key(0))
+    state = sgd_learner.init(jax.random.key(0), before)
+    state, metrics = sgd_learner.update(state, [batch(rows)])
     return state.params, fetch_metrics(metrics), before
 
 
@@ -278,6 +293,29 @@ def test_every_layout_gives_the_loss_and_gradient_of_one_device(
         assert {shard.data.size for shard in x.addressable_shards} == {
             x.size // num_shards(mesh, tuple(spec))
         }
+
+
+@functools.cache
+def rows_on_one_device(policy: Decoder, rows: int) -> tuple[Any, dict[str, float]]:
+    params, metrics, before = gradient_step(None, policy, rows)
+    largest = [
+        float(np.abs(x - y).max()) for x, y in zip(jax.tree.leaves(params), jax.tree.leaves(before))
+    ]
+    assert max(largest) > 1e-3
+    return jax.device_get(params), metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANNED)
+def test_with_one_row_a_device_every_planned_mesh_gives_the_gradient_of_one_device(name: str):
+    """The smallest batch of a mesh: rows split no further, and no device has two to sum over."""
+    mesh, policy = make_mesh(PLANNED[name]), MIXTURE if "expert" in name else POLICY
+    rows = num_shards(mesh, BATCH_AXES)
+    expected, expected_metrics = rows_on_one_device(policy, rows)
+    params, metrics, _ = gradient_step(PLANNED[name], policy, rows)
+    assert metrics == pytest.approx(expected_metrics, abs=1e-5)
+    for x, y in zip(jax.tree.leaves(expected), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow

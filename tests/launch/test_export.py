@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.fixtures import device_mesh
 
 from agentrl_jax import models
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
@@ -56,7 +57,7 @@ def logits(policy, params, ids: list[int]):
 def test_an_exported_folder_computes_the_same_logits(tmp_path: Path):
     train(tmp_path / "run")
     export_policy(tmp_path / "run", tmp_path / "out", dtype="float32")
-    _, tokenizer, policy, params = load_policy(tmp_path / "run")
+    _, tokenizer, policy, params = load_policy(tmp_path / "run", mesh=device_mesh())
     again, loaded = models.load(tmp_path / "out")
     assert again.config.qk_norm and type(again) is type(policy.base)
     ids = tokenizer("one and two")["input_ids"]

@@ -2,15 +2,36 @@
 
 python train_process.py runs.json --coordinator=... --processes=... --process_id=...
 
-runs.json maps run folders to overrides of config fields, {"mesh.data": 2}.
+runs.json maps run folders to overrides of config fields, {"mesh.data": 2}; "order" lists the
+devices of all processes as the learner's mesh shall have them.
 """
 
+import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import numpy as np
 from absl import flags
+from jax.experimental import mesh_utils
 from support import letters_config
+
+
+def device_order(order: Sequence[int] | None) -> contextlib.AbstractContextManager[Any]:
+    """Meshes over all devices have them in this order; None: in that of JAX."""
+    if order is None:
+        return contextlib.nullcontext()
+    create = mesh_utils.create_device_mesh
+
+    def create_in_order(shape: Sequence[int], devices: Sequence[Any], **options: Any) -> np.ndarray:
+        if len(devices) != len(order):
+            return create(shape, devices, **options)
+        return np.array([devices[i] for i in order], object).reshape(shape)
+
+    return mock.patch.object(mesh_utils, "create_device_mesh", create_in_order)
 
 
 def main() -> None:
@@ -22,7 +43,7 @@ def main() -> None:
     f = flags.FLAGS
     with initialize(f.coordinator, f.processes, f.process_id) as process_group:
         for run_dir, overrides in json.loads(Path(runs).read_text()).items():
-            experiment = letters_config.get_config()
+            experiment, order = letters_config.get_config(), overrides.pop("order", None)
             for path, value in overrides.items():
                 *parents, name = path.split(".")
                 config = experiment
@@ -30,7 +51,8 @@ def main() -> None:
                     config = getattr(config, parent)
                 assert hasattr(config, name), path
                 setattr(config, name, value)
-            loop.train(experiment, Path(run_dir), process_group=process_group)
+            with device_order(order):
+                loop.train(experiment, Path(run_dir), process_group=process_group)
 
 
 if __name__ == "__main__":

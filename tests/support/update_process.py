@@ -8,6 +8,7 @@ at process P are written to RESULT_FOLDER/NAME.P.npz.
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,14 @@ def train_steps(
     return results
 
 
+def in_order(mesh: Mesh, order: Sequence[int]) -> Mesh:
+    """The mesh with the devices of these ids along its rows, as another host order has them."""
+    by_id = {device.id: device for device in mesh.devices.flat}
+    ids = sorted(by_id)
+    grid = np.array([by_id[ids[i]] for i in order], object).reshape(mesh.devices.shape)
+    return Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
+
+
 def main() -> None:
     import agentrl_jax.launch.train  # noqa: F401  its flags
 
@@ -122,6 +131,8 @@ def main() -> None:
     with initialize(f.coordinator, f.processes, f.process_id) as process_group:
         for name, case in json.loads(Path(cases).read_text()).items():
             mesh = make_mesh(MeshConfig(**case.get("mesh", {})))
+            if order := case.get("order"):
+                mesh = in_order(mesh, order)
             results = train_steps(case, process_group, mesh)
             path = Path(folder) / f"{name}.{process_group.index}.npz"
             np.savez(path, allow_pickle=False, **results)
