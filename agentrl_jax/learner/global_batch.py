@@ -1,19 +1,21 @@
 """`GlobalGroups`: the token indices of the groups of all processes.
 
-Credit and loss weights computed from them are those of a single process with all groups.
+Credit and loss weights computed from them are those of a single process with all groups. What else
+credit is computed from (`CreditInputs`) is exchanged column by column, when a function reads it.
 """
 
 import dataclasses
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.learner.deferred_inputs import COLUMN_LEVELS, INDEX_FIELDS, DeferredCreditInputs
 from agentrl_jax.learner.sequences import CreditInputs, Level, TokenIndex
 from agentrl_jax.storage import trajectory_json
 from agentrl_jax.trajectories import Call, Trajectory
@@ -21,6 +23,9 @@ from agentrl_jax.trajectories import Call, Trajectory
 TokenIndexT = TypeVar("TokenIndexT", bound=TokenIndex)
 # Sent in compressed form, as runs.
 RUN_FIELDS = ("token_sequence", "token_position", "token_turn")
+INDEX_LEVELS: dict[str, Level] = {
+    field.name: field.metadata["level"] for field in dataclasses.fields(TokenIndex)
+}
 
 
 class ProcessPart(NamedTuple):
@@ -46,15 +51,21 @@ class GlobalGroups(Generic[TokenIndexT]):
         j0, j1 = np.searchsorted(index.trajectory_group, [first, stop])
         r0, r1 = np.searchsorted(index.turn_trajectory, [j0, j1])
         n0, n1 = np.searchsorted(index.token_turn, [r0, r1])
-        ranges = {"token": slice(n0, n1), "turn": slice(r0, r1), "trajectory": slice(j0, j1)}
-        fields = {
-            name: getattr(index, name)[ranges[level]] for name, level in _levels(index).items()
+        ranges: dict[Level, slice] = {
+            "token": slice(n0, n1),
+            "turn": slice(r0, r1),
+            "trajectory": slice(j0, j1),
         }
+        deferred = isinstance(index, DeferredCreditInputs)
+        levels = INDEX_LEVELS if deferred else _levels(index)
+        fields = {name: getattr(index, name)[ranges[level]] for name, level in levels.items()}
         sequences = fields["token_sequence"]
         fields["token_sequence"] = sequences - (sequences[0] if len(sequences) else 0)
         fields["token_turn"] = fields["token_turn"] - r0
         fields["turn_trajectory"] = fields["turn_trajectory"] - j0
         fields["trajectory_group"] = fields["trajectory_group"] - first
+        if deferred:
+            return cast(TokenIndexT, index.select(TokenIndex(**fields), ranges)), ranges["token"]
         return dataclasses.replace(index, **fields), ranges["token"]
 
 
@@ -73,10 +84,11 @@ def gather_groups(
     num_groups: int,
     group_indices: Sequence[int] | None = None,
 ) -> GlobalGroups[TokenIndexT]:
-    """All-gather the token indices, or the credit inputs, of all processes.
+    """All-gather the token indices of all processes; of credit inputs each column when it is read.
 
-    Tokens are sent as runs, one per call, so an index takes a few bytes per call. Credit inputs add
-    the scores per token and the trajectories without their prompts.
+    Tokens are sent as runs, one per call, so an index takes a few bytes per call, whatever its
+    length. Of credit inputs, scores per token and the trajectories without their prompts stay with
+    their process until a function reads them (`DeferredCreditInputs`).
 
     Args:
         process_group: the processes of the run.
@@ -91,13 +103,56 @@ def gather_groups(
         total = num_groups * process_group.count
         group_indices = range(process_group.index, total, process_group.count)
     data = process_group.all_gather_bytes("indices", _serialize_index(local_index, group_indices))
-    return _merge_parts(list(map(_deserialize_index, data)), process_group.index, local_index)
+    parts = list(map(_deserialize_index, data))
+    merged, order = _merge_parts(parts, process_group.index)
+    index: Any = merged.token_index
+    if isinstance(local_index, CreditInputs):
+        gather = _ColumnGather(process_group, local_index, order)
+        index = DeferredCreditInputs.of(merged.token_index, gather.column)
+    return GlobalGroups(index, merged.num_groups, merged.local_groups, merged.local_token_mask)
+
+
+@dataclass(frozen=True, eq=False)
+class _ColumnGather:
+    """Gathers columns of credit inputs, each when it is asked for."""
+
+    process_group: ProcessGroup
+    local: CreditInputs
+    order: Mapping[Level, np.ndarray]  # of the items of all processes, counted in process order
+    trajectories: list[Trajectory] = dataclasses.field(default_factory=list)
+
+    def column(self, name: str) -> Any:
+        """A column of all processes; None where they have none."""
+        if name == "turns":
+            return [turn for trajectory in self._trajectories() for turn in trajectory.turns]
+        if name == "trajectories":
+            return self._trajectories()
+        values = getattr(self.local, name)
+        if values is None:
+            return None
+        out = io.BytesIO()
+        np.save(out, values, allow_pickle=False)
+        data = self.process_group.all_gather_bytes(name, out.getvalue())
+        columns = [np.load(io.BytesIO(part), allow_pickle=False) for part in data]
+        return np.concatenate(columns)[self.order[COLUMN_LEVELS[name]]]
+
+    def _trajectories(self) -> list[Trajectory]:
+        if not self.trajectories:
+            lines = [trajectory_json.encode(_without_prompts(x)) for x in self.local.trajectories]
+            compressed = zlib.compress(json.dumps(lines).encode())
+            flat = [
+                trajectory_json.decode(line)
+                for data in self.process_group.all_gather_bytes("trajectories", compressed)
+                for line in json.loads(zlib.decompress(data))
+            ]
+            self.trajectories.extend(flat[i] for i in self.order["trajectory"])
+        return self.trajectories
 
 
 def _merge_parts(
-    parts: Sequence[ProcessPart], process_index: int, local_index: TokenIndexT
-) -> GlobalGroups[TokenIndexT]:
-    """The parts of all processes as one index; `local_index` is that of process `process_index`."""
+    parts: Sequence[ProcessPart], process_index: int
+) -> tuple[GlobalGroups[TokenIndex], dict[Level, np.ndarray]]:
+    """The parts of all processes as one index, and the order of their items in it."""
     indices = [part.token_index for part in parts]
     numbered = sorted(
         (number, (p, g))
@@ -127,14 +182,10 @@ def _merge_parts(
         "trajectory": trajectories,
     }
 
-    def merge(name: str, level: Level) -> Any:
-        columns = [getattr(index, name) for index in indices]
-        if isinstance(columns[0], list):
-            flat = [item for column in columns for item in column]
-            return [flat[i] for i in order_of[level]]
-        return np.concatenate(columns)[order_of[level]]
-
-    fields = {name: merge(name, level) for name, level in _levels(local_index).items()}
+    fields = {
+        name: np.concatenate([getattr(index, name) for index in indices])[order_of[level]]
+        for name, level in INDEX_LEVELS.items()
+    }
     lengths = [len(index.token_sequence) for index in indices]
     process = np.repeat(np.arange(len(parts)), lengths)[tokens.order]
     fields |= {
@@ -143,12 +194,13 @@ def _merge_parts(
         "turn_trajectory": turns.owner,
         "trajectory_group": trajectory_group[trajectories],
     }
-    return GlobalGroups(
-        dataclasses.replace(local_index, **fields),
+    merged = GlobalGroups(
+        TokenIndex(**fields),
         len(group_owners),
         np.flatnonzero([p == process_index for p, _ in group_owners]),
         process == process_index,
     )
+    return merged, order_of
 
 
 def _renumber_sequences(process: np.ndarray, sequence: np.ndarray) -> np.ndarray:
@@ -190,14 +242,8 @@ def _serialize_index(index: TokenIndex, group_indices: Sequence[int]) -> bytes:
     starts = np.flatnonzero(np.concatenate([np.ones(min(columns.shape[1], 1), bool), ~continues]))
     counts = np.diff(np.append(starts, columns.shape[1]))
     arrays: dict[str, np.ndarray] = {
-        name: getattr(index, name)
-        for name in _levels(index)
-        if name not in (*RUN_FIELDS, "trajectories", "turns")
+        name: getattr(index, name) for name in INDEX_FIELDS if name not in RUN_FIELDS
     }
-    if isinstance(index, CreditInputs):
-        lines = [trajectory_json.encode(_without_prompts(x)) for x in index.trajectories]
-        compressed = zlib.compress(json.dumps(lines).encode())
-        arrays["trajectories"] = np.frombuffer(compressed, np.uint8)
     arrays["runs"] = np.vstack([columns[:, starts], counts])
     arrays["group_indices"] = np.asarray(group_indices, np.int64)
     out = io.BytesIO()
@@ -236,10 +282,4 @@ def _deserialize_index(data: bytes) -> ProcessPart:
     fields = {name: np.repeat(column, counts) for name, column in zip(RUN_FIELDS, columns)}
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     fields["token_position"] = fields["token_position"] + offset
-    if "trajectories" not in arrays:
-        return ProcessPart(TokenIndex(**fields, **arrays), group_indices)
-    lines = json.loads(zlib.decompress(arrays.pop("trajectories").tobytes()))
-    trajectories = [trajectory_json.decode(line) for line in lines]
-    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
-    credit_inputs = CreditInputs(**fields, **arrays, trajectories=trajectories, turns=turns)
-    return ProcessPart(credit_inputs, group_indices)
+    return ProcessPart(TokenIndex(**fields, **arrays), group_indices)

@@ -23,7 +23,7 @@ def no_bootstrap(inputs: CreditInputs) -> np.ndarray:
     """0 after the last token, also for truncated episodes: truncation is failure (as in verl),
     [J].
     """
-    return np.zeros(len(inputs.trajectories))
+    return np.zeros(len(inputs.trajectory_group))
 
 
 def last_value(inputs: CreditInputs) -> np.ndarray:
@@ -34,7 +34,7 @@ def last_value(inputs: CreditInputs) -> np.ndarray:
     of failing, since the critic then bootstraps on itself.
     """
     value = require_values(inputs.token_value, "value under a critic")
-    last = np.full(len(inputs.trajectories), -1)
+    last = np.full(len(inputs.trajectory_group), -1)
     last[inputs.token_trajectory] = np.arange(len(value))  # the last assignment remains
     truncated = np.array([trajectory.truncated for trajectory in inputs.trajectories], bool)
     return np.where(truncated & (last >= 0), np.append(value, 0.0)[last], 0.0)

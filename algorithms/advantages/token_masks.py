@@ -5,7 +5,7 @@ a group's statistics.
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from agentrl_jax.algorithms.advantages.trajectory_checks import (
     is_overlong,
 )
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.deferred_inputs import INDEX_FIELDS, DeferredCreditInputs
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 from agentrl_jax.trajectories import Source
 
@@ -206,6 +207,10 @@ def select_tokens(indices: TokenIndexT, mask: np.ndarray) -> TokenIndexT:
     """The indices with only the tokens that a mask [N] keeps, for aggregations; all turns and
     trajectories stay.
     """
+    if isinstance(indices, DeferredCreditInputs):
+        fields = {name: getattr(indices, name) for name in INDEX_FIELDS}
+        fields |= {name: x[mask] for name, x in fields.items() if name.startswith("token_")}
+        return cast(TokenIndexT, indices.select(TokenIndex(**fields), {"token": mask}))
     tokens = {
         name: value[mask]
         for name, value in vars(indices).items()

@@ -80,7 +80,7 @@ class CreditedBatch:
     """Targets of all processes' tokens, and this process's sequences and tokens among them."""
 
     sequences: list[TrainingSequence]
-    indices: TokenIndex  # of this process alone
+    local_inputs: CreditInputs  # of this process alone
     global_groups: GlobalGroups[CreditInputs]
     targets: TokenTargets
     token_columns: TokenColumns
@@ -89,7 +89,7 @@ class CreditedBatch:
     @functools.cached_property
     def collated(self) -> CollatedSequences:
         """This process's sequences with their index."""
-        return CollatedSequences(self.sequences, self.indices)
+        return CollatedSequences(self.sequences, self.local_inputs)
 
     def select_groups(self, groups: np.ndarray) -> tuple[CreditInputs, slice, slice]:
         """The credit inputs of some groups, where their tokens are in [N], and where this process's

@@ -148,9 +148,7 @@ class Crediting:
             value_target=zeros if targets.value_target is None else targets.value_target[is_local],
             regularizer_data=data,
         )
-        return CreditedBatch(
-            collated.sequences, collated.token_index, global_groups, targets, columns, recorded
-        )
+        return CreditedBatch(collated.sequences, inputs, global_groups, targets, columns, recorded)
 
 
 def _recorded_tokens(

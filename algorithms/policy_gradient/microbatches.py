@@ -72,8 +72,8 @@ class MicrobatchPacker:
         is_local = credited_batch.global_groups.local_token_mask[tokens]
         weight = credited_batch.targets.loss_weights(inputs, tokens)[is_local]
         columns = credited_batch.token_columns.select(local_tokens)
-        sequence = credited_batch.indices.token_sequence[local_tokens]
-        position = credited_batch.indices.token_position[local_tokens]
+        sequence = credited_batch.local_inputs.token_sequence[local_tokens]
+        position = credited_batch.local_inputs.token_position[local_tokens]
         used = np.unique(sequence[_has_loss(columns) & (weight != 0)])
         layout = self._agreed_layout([credited_batch.sequences[s] for s in used], process_group)
         if layout is None:
@@ -101,12 +101,12 @@ class MicrobatchPacker:
         inputs, tokens, local_tokens = credited_batch.select_groups(groups)
         is_local = credited_batch.global_groups.local_token_mask[tokens]
         weight = config.aggregation(inputs)[is_local]
-        sequence = credited_batch.indices.token_sequence[local_tokens]
+        sequence = credited_batch.local_inputs.token_sequence[local_tokens]
         used = np.unique(sequence)
         layout = self._agreed_layout([credited_batch.sequences[s] for s in used], process_group)
         if layout is None:
             return []
-        position = credited_batch.indices.token_position[local_tokens]
+        position = credited_batch.local_inputs.token_position[local_tokens]
         positions = np.searchsorted(used, sequence), position
         columns = credited_batch.token_columns
         batch = CriticBatch(

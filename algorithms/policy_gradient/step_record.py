@@ -57,15 +57,16 @@ class StepRecord:
     def _token_columns(self) -> CallTraining:
         """The numbers of all of this process's tokens."""
         is_local = self.credited.global_groups.local_token_mask
-        inputs, columns = self.credited.global_groups.token_index, self.credited.token_columns
+        inputs, columns = self.credited.local_inputs, self.credited.token_columns
+        target = self.credited.targets.value_target
         return CallTraining(
             weight=self._weights().astype(np.float32),
             advantage=columns.advantage.astype(np.float32),
-            logp=_select(inputs.token_logp, is_local),
-            ref_logp=_select(inputs.token_ref_logp, is_local),
-            value=_select(inputs.token_value, is_local),
-            value_target=_select(self.credited.targets.value_target, is_local),
-            importance_weight=_select(inputs.token_importance_weight, is_local),
+            logp=_float32(inputs.token_logp),
+            ref_logp=_float32(inputs.token_ref_logp),
+            value=_float32(inputs.token_value),
+            value_target=None if target is None else target[is_local].astype(np.float32),
+            importance_weight=_float32(inputs.token_importance_weight),
         )
 
     def _weights(self) -> np.ndarray:
@@ -85,8 +86,8 @@ def call_ids(trajectory: Trajectory) -> CallIds:
     return tuple(id(call) for turn in trajectory.turns for call in turn.calls)
 
 
-def _select(column: np.ndarray | None, mask: np.ndarray) -> np.ndarray | None:
-    return None if column is None else column[mask].astype(np.float32)
+def _float32(column: np.ndarray | None) -> np.ndarray | None:
+    return None if column is None else column.astype(np.float32)
 
 
 def _slice(columns: CallTraining, call: Call, tokens: slice) -> CallTraining:

@@ -15,22 +15,28 @@ from support.fixtures import (
     random_groups,
     with_info,
 )
+from support.threaded_processes import ThreadGroup, run_processes
 
 from agentrl_jax.algorithms.advantages.group import GroupedBy
 from agentrl_jax.algorithms.advantages.grouping import (
     environment_of_trajectory,
     player_of_trajectory,
 )
+from agentrl_jax.algorithms.advantages.transforms import whiten
 from agentrl_jax.algorithms.advantages.turn import MARS
+from agentrl_jax.algorithms.losses.regularizers import KL
+from agentrl_jax.algorithms.methods import grpo, ppo
+from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets
+from agentrl_jax.algorithms.policy_gradient.crediting import token_targets
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.global_batch import (
     GlobalGroups,
-    _deserialize_index,
-    _merge_parts,
     _serialize_index,
     gather_groups,
 )
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex, collate, make_credit_inputs
+from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.trajectories import Group
 
 
@@ -42,12 +48,16 @@ def assert_equal(a: TokenIndex, b: TokenIndex) -> None:
 
 
 def exchange(local: list[Any], group_indices: list[list[int]]) -> list[GlobalGroups]:
-    """The global groups of each process, after the parts of all were serialized and merged."""
-    parts = [
-        _deserialize_index(_serialize_index(x, selection))
-        for x, selection in zip(local, group_indices)
-    ]
-    return [_merge_parts(parts, p, x) for p, x in enumerate(local)]
+    """The global groups of each process, after all columns were exchanged."""
+
+    def gather(group: ProcessGroup) -> GlobalGroups:
+        index, numbers = local[group.index], group_indices[group.index]
+        global_groups = gather_groups(group, index, len(numbers), numbers)
+        for field in dataclasses.fields(index):
+            getattr(global_groups.token_index, field.name)
+        return global_groups
+
+    return run_processes(len(local), gather)[0]
 
 
 def split_round_robin(groups: list[Group], count: int) -> list[GlobalGroups]:
@@ -219,3 +229,71 @@ def test_processes_without_a_group_have_no_tokens(count: int):
         and not len(global_groups.local_groups)
         for global_groups in others
     )
+
+
+def groups_of_process(process: int, length: int) -> list[Group]:
+    """Four groups of two trajectories of three calls of `length` tokens."""
+    shape = [(2, length, False, 1.0)] * 3
+    return random_groups([[shape, shape]] * 4, seed=process)
+
+
+def credited(
+    count: int, length: int, config: PolicyGradientConfig, value: bool = False
+) -> tuple[list[TokenTargets], list[ThreadGroup]]:
+    """The targets that each process computes, and what was exchanged for them."""
+
+    def credit(group: ProcessGroup) -> TokenTargets:
+        groups = groups_of_process(group.index, length)
+        inputs = make_credit_inputs(groups, collate(groups))
+        if value:
+            inputs = dataclasses.replace(inputs, token_value=0.5 * inputs.token_sampler_logp)
+        global_groups = gather_groups(group, inputs, len(groups))
+        targets = token_targets(config, global_groups.token_index, 0)
+        for part in np.array_split(np.arange(global_groups.num_groups), 2):
+            part_inputs, tokens = global_groups.select_groups(part)
+            targets.loss_weights(part_inputs, tokens)
+        return targets
+
+    return run_processes(count, credit)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_what_no_function_reads_is_not_exchanged(count: int):
+    config = grpo(regularizers={"kl": KL()}, transforms=(whiten,))
+    short, long = (credited(count, length, config)[1] for length in (2, 200))
+    for a, b in zip(short, long, strict=True):
+        assert a.labels == b.labels == ["indices"]
+        # 100 times as many tokens: only the numbers in the index are larger.
+        assert b.sent < 1.2 * a.sent and b.received < 1.2 * a.received
+
+
+def test_a_process_sends_as_much_to_two_as_to_four():
+    sent = [max(group.sent for group in credited(count, 50, grpo())[1]) for count in (2, 4)]
+    assert sent[1] < 1.05 * sent[0]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_column_that_a_function_reads_is_exchanged_once(count: int):
+    config = ppo(HeadConfig())
+    together, exchanged = credited(count, 3, config, value=True)
+    assert all(group.labels == ["indices", "token_value"] for group in exchanged)
+    # One process with all groups, in the order of their numbers.
+    groups = [g for four in zip(*(groups_of_process(p, 3) for p in range(count))) for g in four]
+    inputs = make_credit_inputs(groups, collate(groups))
+    inputs = dataclasses.replace(inputs, token_value=0.5 * inputs.token_sampler_logp)
+    alone = token_targets(config, inputs, 0)
+    for targets in together:
+        np.testing.assert_array_equal(targets.advantage, alone.advantage)
+        np.testing.assert_array_equal(targets.value_target, alone.value_target)
+
+
+def test_a_copy_of_the_inputs_holds_every_column():
+    def replaced(group: ProcessGroup) -> CreditInputs:
+        groups = groups_of_process(group.index, 2)
+        inputs = gather_groups(group, make_credit_inputs(groups, collate(groups)), 4).token_index
+        return dataclasses.replace(inputs, turn_reward=inputs.turn_reward + 1)
+
+    (inputs, _), _ = run_processes(2, replaced)
+    assert inputs.turn_reward.tolist() == [2.0] * len(inputs.turns)
+    assert len(inputs.token_sampler_logp) == len(inputs.token_sequence)
+    assert inputs.token_logp is None
