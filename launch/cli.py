@@ -30,6 +30,7 @@ def run(main: Callable[[], Any], argv: list[str] | None = None, doc: str | None 
             sys.argv if argv is None else argv,
             doc=(sys.modules[main.__module__].__doc__ if doc is None else doc) or "",
         )
+        _set_xla_flags()
         main()
         sys.stdout.flush()
     except UserError as error:
@@ -94,6 +95,26 @@ def define_phase_flags(run_dir_help: str) -> None:
     )
     flags.DEFINE_string("agent", None, "Which of its agents; by default the phase's first.")
     define_trust_flag()
+    define_xla_flag()
+
+
+def define_xla_flag() -> None:
+    """Define --xla_flags, for commands that run programs; `run` sets them before JAX starts."""
+    flags.DEFINE_string(
+        "xla_flags",
+        "default",
+        "Of the compiler: default, those of agentrl_jax/compiler/xla_flags.py for the chip, where "
+        "XLA_FLAGS and LIBTPU_INIT_ARGS do not set them; none; or flags in quotation marks.",
+    )
+
+
+def _set_xla_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    if "xla_flags" in flag_values:
+        from agentrl_jax.compiler import xla_flags
+
+        chosen = xla_flags.set_flags(flag_values.xla_flags, xla_flags.detect_chip())
+        if chosen:
+            print(chosen, file=sys.stderr)
 
 
 def wants_best(flag_values: flags.FlagValues = flags.FLAGS) -> bool | None:

@@ -29,6 +29,7 @@ flags.DEFINE_bool("quiet", False, "Print only warnings, errors and the table.")
 define_run_flags()
 define_tracking_flags()
 cli.define_trust_flag()
+cli.define_xla_flag()
 
 
 def train() -> None:

@@ -1,6 +1,9 @@
-"""The code that a run was started with: the versions of packages, and the commit of a checkout."""
+"""The code that a run was started with: the versions of packages, the commit of a checkout, and the
+flags of the compiler.
+"""
 
 import hashlib
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -18,14 +21,17 @@ REPORTED_PACKAGES = (
     "numpy",
 )
 GIT_TIMEOUT = 10.0  # seconds
+FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 def code_version() -> dict[str, str]:
-    """The versions of Python and of packages by name, and `commit`, with a digest of the changes
-    after it where tracked files differ; without `commit` where the package is in no checkout.
+    """The versions of Python and of packages by name, the environment variables with flags of XLA
+    where they are set, and `commit`, with a digest of the changes after it where tracked files
+    differ; without `commit` where the package is in no checkout.
     """
     root = Path(__file__).resolve().parents[2]
     versions = {name: _package_version(name) for name in ("agentrl_jax", *REPORTED_PACKAGES)}
+    versions |= {name: os.environ[name] for name in FLAG_VARIABLES if os.environ.get(name)}
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else ""
     if commit:
         changes = _git(root, "diff", "HEAD")

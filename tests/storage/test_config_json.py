@@ -385,3 +385,15 @@ def test_a_run_folder_says_what_code_it_was_made_with(
     monkeypatch.setattr(run_folder, "code_version", lambda: {**stored, "jax": "99.0"})
     assert run_folder.code_changes(tmp_path) == [f"jax {stored['jax']}, now 99.0"]
     assert bind_run_dir(tmp_path, full_experiment())  # which is no other config
+
+
+def test_a_run_folder_says_with_which_flags_of_the_compiler_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_a=1")
+    bind_run_dir(tmp_path, full_experiment())
+    stored = json.loads((tmp_path / config_json.CONFIG_FILE).read_text())[config_json.CODE_KEY]
+    assert stored["LIBTPU_INIT_ARGS"] == "--xla_a=1" and run_folder.code_changes(tmp_path) == []
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_a=2")
+    (change,) = run_folder.code_changes(tmp_path)
+    assert change == "LIBTPU_INIT_ARGS --xla_a=1, now --xla_a=2"
