@@ -108,6 +108,17 @@ class WeightHolder(Protocol):
 
 
 @runtime_checkable
+class ProgramRunner(Protocol):
+    """What an engine is, too, whose programs run on this machine's devices."""
+
+    def wait_until_idle(self) -> None:
+        """Return once no call is queued or in progress, cancelled ones included, and no program
+        runs.
+        """
+        ...
+
+
+@runtime_checkable
 class Scorer(Protocol):
     """Scores texts that are given; requests are independent and may finish in any order."""
 

@@ -51,7 +51,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
         "--xla_gpu_enable_pipelined_all_reduce=true",
     ),
 }
-# Of a TPU's PCI device, as `jax._src.hardware_utils` has them (JAX 0.10).
+# Of a TPU's PCI device, as hardware_utils.py of JAX 0.10 has them.
 PCI_VENDOR = "0x1ae0"
 PCI_DEVICES = {
     "0x005e": "v4",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from agentrl_jax.call_checksum import CallChecksum, no_checksum
-from agentrl_jax.engine import Engine, PromptImage, WeightHolder
+from agentrl_jax.engine import Engine, ProgramRunner, PromptImage, WeightHolder
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.policy import Params, Policy
@@ -211,6 +211,12 @@ class EnginePool:
         """See `WeightHolder.weights_in_use`."""
         holders = [engine for engine in self._engines if isinstance(engine, WeightHolder)]
         return [pair for holder in holders for pair in holder.weights_in_use()]
+
+    def wait_until_idle(self) -> None:
+        """See `ProgramRunner.wait_until_idle`."""
+        for engine in self._engines:
+            if isinstance(engine, ProgramRunner):
+                engine.wait_until_idle()
 
     def close(self) -> None:
         """Close all engines."""

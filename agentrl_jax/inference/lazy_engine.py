@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from agentrl_jax.engine import Engine, PromptImage
+from agentrl_jax.engine import Engine, ProgramRunner, PromptImage
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.policy import Params
@@ -50,6 +50,11 @@ class LazyEngine:
     def publish(self, params: Params, version: int, recompute: bool = False) -> None:
         """Raises UserError: nothing trains these weights."""
         raise UserError("the weights of a named model are frozen: train the agent 'policy' instead")
+
+    def wait_until_idle(self) -> None:
+        """See `ProgramRunner.wait_until_idle`."""
+        if isinstance(self._engine, ProgramRunner):
+            self._engine.wait_until_idle()
 
     def close(self) -> None:
         if self._engine is not None:

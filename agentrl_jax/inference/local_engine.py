@@ -147,15 +147,8 @@ class LocalEngine:
                 images that do not fit.
         """
         self._check_request(ids, sampling, images)
-        request = Request(
-            np.asarray(ids, np.int32),
-            sampling,
-            key,
-            key_data(key),
-            parent,
-            tuple(images),
-            GenerationFuture(),
-        )
+        tokens, future = np.asarray(ids, np.int32), GenerationFuture()
+        request = Request(tokens, sampling, key, key_data(key), parent, tuple(images), future)
         with self._condition:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error
@@ -225,6 +218,13 @@ class LocalEngine:
                 weights = self._pending_weights[:2]
             return self._batch_sampler.sample(*weights, prompts, n, sampling, key)
 
+    def wait_until_idle(self) -> None:
+        """See `ProgramRunner.wait_until_idle`; a stopped engine is idle."""
+        with self._condition:
+            self._condition.wait_for(
+                lambda: not self._is_stepping and (self._closed or not self._scheduler.has_requests)
+            )
+
     def weights_in_use(self) -> Sequence[tuple[int, Params]]:
         """See `WeightHolder.weights_in_use`."""
         with self._condition:
@@ -267,12 +267,11 @@ class LocalEngine:
         except BaseException as error:
             self._error = error
         with self._condition:
-            self._is_stepping = False
+            self._is_stepping, self._closed = False, True
             self._condition.notify_all()
             stopped = RuntimeError("the engine has stopped")
             stopped.__cause__ = self._error
-            active = (request for _, _, request in self._slot_table.active)
-            for request in [*self._scheduler.queue, *active]:
+            for request in [*self._scheduler.queue, *(x for _, _, x in self._slot_table.active)]:
                 if not request.future.done():
                     request.future.set_exception(stopped)
 

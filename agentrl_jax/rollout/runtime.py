@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.engine import BatchEngine, Engine
+from agentrl_jax.engine import BatchEngine, Engine, ProgramRunner
 from agentrl_jax.errors import UserError
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.policy import Params
@@ -379,6 +379,14 @@ class Runtime:
         self._published_leaf[engine] = _smallest_leaf(params)
         for callback in self.publish_callbacks:
             callback(params, version, engine)
+
+    def wait_until_idle(self) -> None:
+        """Return once no engine on this machine's devices has a call or runs a program: those of
+        calls that were given up end first.
+        """
+        for engine in self.engines.values():
+            if isinstance(engine, ProgramRunner):
+                engine.wait_until_idle()
 
     def is_published(self, params: Params, engine: str) -> bool:
         """Whether these very arrays are the weights that the engine was last given."""

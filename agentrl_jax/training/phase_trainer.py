@@ -186,6 +186,8 @@ class PhaseTrainer:
     def _update(self, step: int, groups: Sequence[Group], max_staleness: int) -> dict[str, Any]:
         """Check the groups and give them to the algorithm; its metrics."""
         run = self._run
+        if not max_staleness:  # or calls of later groups are in progress
+            run.runtime.wait_until_idle()
         trained_groups = groups_of(groups, self._phase.trained_agents or run.models, run.runtime)
         self._invariants.check_groups(step, groups, trained_groups, max_staleness)
         try:
