@@ -1,6 +1,7 @@
 """`EngineConfig`: the sizes and devices of a local engine."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import numpy as np
@@ -67,6 +68,11 @@ class EngineConfig:
                 f"there are {len(local)}"
             )
         return make_mesh(m, local[:size])
+
+    def all_devices(self) -> set[Any]:
+        """The devices of all engines. Raises UserError as `devices`."""
+        first, size = self.first_device, self.devices().size
+        return set(jax.local_devices()[first : first + self.engines * size])
 
 
 def validate_engine_config(config: EngineConfig, num_shards: int) -> None:

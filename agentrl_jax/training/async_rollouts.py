@@ -95,9 +95,10 @@ class AsyncRollouts:
                 f"config.record_groups must be at least {name}.source.rollouts.tasks = "
                 f"{rollouts.tasks}: the rollout index is built from the trajectory log"
             )
-        mesh = run.experiment.engine.devices()
+        engine = run.experiment.engine
+        mesh = engine.devices()
         is_spmd = mesh.shape["tensor"] * mesh.shape["expert"] > 1
-        if is_spmd and set(mesh.devices.flat) & set(run.mesh.devices.flat):
+        if is_spmd and engine.all_devices() & set(run.mesh.devices.flat):
             raise UserError(
                 "an engine that is sharded over devices needs devices apart from the learner's: "
                 "set engine.first_device"

@@ -75,12 +75,12 @@ def test_the_flags_of_a_chip_are_in_the_variable_that_its_compiler_reads(chip: s
 
 
 def test_a_users_flag_wins_over_the_same_one_of_the_table():
-    mine = "--xla_tpu_enable_data_parallel_all_reduce_opt=false --xla_tpu_other=3"
-    environ = {TPU_VARIABLE: mine}
+    users = "--xla_tpu_enable_data_parallel_all_reduce_opt=false --xla_tpu_other=3"
+    environ = {TPU_VARIABLE: users}
     chosen = set_flags("default", "tpu7x", environ)
     rest = "--xla_tpu_data_parallel_opt_different_sized_ops=true"
     assert chosen is not None and chosen.flags == (rest,)
-    assert environ == {TPU_VARIABLE: f"{mine} {rest}"}
+    assert environ == {TPU_VARIABLE: f"{users} {rest}"}
     everything = {TPU_VARIABLE: " ".join(FLAGS["v5e"])}
     assert set_flags("default", "v5e", dict(everything)) is None
 

@@ -2,6 +2,7 @@
 clock, and unbiased by the length of episodes.
 """
 
+import contextlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from support.fixtures import on_first_device
 from support.small_runs import (
     LearnerlessRun,
@@ -23,6 +25,7 @@ from support.untimed import without_times
 
 from agentrl_jax.algorithms.experience.schedules import IntervalSchedule
 from agentrl_jax.distributed.process_group import ProcessGroup
+from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.rollout.virtual_clock import VirtualClock
@@ -221,6 +224,34 @@ def assert_refused(experiment: Experiment, message: str, processes: int = 1) -> 
     runtime = SimpleNamespace(process_group=process_group)
     with pytest.raises(UserError, match=message):
         experiment.phases["rl"].source.open(partial_context(experiment=experiment, runtime=runtime))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first", "engines", "is_refused"),
+    [
+        ({"tensor": 2}, 0, 1, True),
+        ({"tensor": 2}, 4, 1, False),
+        ({"tensor": 2}, 2, 1, False),
+        ({"expert": 2}, 1, 1, True),
+        ({"tensor": 2}, 2, 2, True),  # the second of two engines
+        ({"data": 2}, 0, 1, False),  # its programs have no collectives
+    ],
+)
+def test_an_engine_with_collectives_shares_no_device_with_the_learner_it_runs_beside(
+    sizes: dict[str, int], first: int, engines: int, is_refused: bool
+):
+    experiment = small_experiment(async_source(1))
+    experiment.engine.mesh = MeshConfig(**{"data": 1, **sizes})
+    experiment.engine.first_device, experiment.engine.engines = first, engines
+    devices = [jax.devices()[i] for i in ((4,) if engines > 1 else (0, 1))]
+    mesh = Mesh(np.array(devices), ("data",))
+    runtime = SimpleNamespace(process_group=ProcessGroup())
+    run = partial_context(experiment=experiment, runtime=runtime, mesh=mesh)
+    phase = experiment.phases["rl"]
+    assert isinstance(phase.source, AsyncRollouts)
+    refused = pytest.raises(UserError, match="needs devices apart from the learner's")
+    with refused if is_refused else contextlib.nullcontext():
+        phase.source._check(run, "rl", phase)
 
 
 def test_settings_that_do_not_go_together_are_refused():

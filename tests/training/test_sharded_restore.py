@@ -85,8 +85,10 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Restored:
 
     def record(self: Any, path: Any, args: Any) -> Any:
         tree = restore(self, path, args=args)
-        for asked, x in zip(jax.tree.leaves(args.restore_args), jax.tree.leaves(tree), strict=True):
-            assert asked.sharding == x.sharding
+        for requested, x in zip(
+            jax.tree.leaves(args.restore_args), jax.tree.leaves(tree), strict=True
+        ):
+            assert requested.sharding == x.sharding
             arrays.append((x.shape, x.nbytes, x.sharding))
         return tree
 
@@ -104,17 +106,17 @@ def load_for_serving(run_dir: Path) -> Params:
 
 def load_for_evaluation(run_dir: Path) -> Params:
     """What the engine gets that plays the episodes of `agentrl-evaluate` and `agentrl-play`."""
-    given: list[Params] = []
+    published: list[Params] = []
 
     def make_engine(policy: Any, config: Any, params: Params, *_: Any) -> ScriptedEngine:
-        given.append(params)
+        published.append(params)
         return ScriptedEngine(RENDERER, "a")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent_models, "make_engine", make_engine)
         checkpoint = players.Checkpoint(run_dir)
         players.play_episodes(EXPERIMENT.environment, None, checkpoint, 1, 0, 1.0)
-    return given[0]
+    return published[0]
 
 
 def load_for_replay(run_dir: Path) -> Params:
