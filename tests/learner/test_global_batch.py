@@ -3,12 +3,14 @@
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fixtures import (
     batch_shapes,
+    device_mesh,
     make_call,
     make_trajectory,
     make_turn,
@@ -16,6 +18,7 @@ from support.fixtures import (
     with_info,
 )
 from support.threaded_processes import ThreadGroup, run_processes
+from support.update_process import POLICIES, make_config, make_groups
 
 from agentrl_jax.algorithms.advantages.group import GroupedBy
 from agentrl_jax.algorithms.advantages.grouping import (
@@ -37,7 +40,9 @@ from agentrl_jax.learner.global_batch import (
 )
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex, collate, make_credit_inputs
 from agentrl_jax.models.heads import HeadConfig
+from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.trajectories import Group
+from agentrl_jax.workers.pool import InlinePool
 
 
 def assert_equal(a: TokenIndex, b: TokenIndex) -> None:
@@ -297,3 +302,21 @@ def test_a_copy_of_the_inputs_holds_every_column():
     assert inputs.turn_reward.tolist() == [2.0] * len(inputs.turns)
     assert len(inputs.token_sampler_logp) == len(inputs.token_sequence)
     assert inputs.token_logp is None
+
+
+@pytest.mark.slow
+def test_a_step_of_grpo_exchanges_no_number_per_token():
+    case = {"groups": 6, "kl": 0.1, "settings": {"rescore": True}}
+
+    def step(group: ProcessGroup) -> None:
+        policy = POLICIES["mean embedding"]
+        algorithm = make_config(case).build(policy, device_mesh(), steps=10)
+        state = algorithm.init(jax.random.key(0), policy.init(jax.random.key(1)))
+        with Runtime({}, {}, InlinePool(), process_group=group) as runtime:
+            algorithm.step(state, group.local_items(make_groups(case, 0)), runtime)
+
+    _, processes = run_processes(2, step)
+    few_numbers = {"microbatches", "tokens/identity", "staleness", "groups kept"}
+    for process in processes:
+        assert process.labels.count("indices") == 1
+        assert set(process.labels) == {"indices", *few_numbers}
