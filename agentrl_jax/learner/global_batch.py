@@ -15,7 +15,12 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import numpy as np
 
 from agentrl_jax.distributed.process_group import ProcessGroup
-from agentrl_jax.learner.deferred_inputs import COLUMN_LEVELS, INDEX_FIELDS, DeferredCreditInputs
+from agentrl_jax.learner.deferred_inputs import (
+    COLUMN_LEVELS,
+    INDEX_FIELDS,
+    DeferredCreditInputs,
+    TrajectoryFn,
+)
 from agentrl_jax.learner.sequences import CreditInputs, Level, TokenIndex
 from agentrl_jax.storage import trajectory_json
 from agentrl_jax.trajectories import Call, Trajectory
@@ -108,7 +113,7 @@ def gather_groups(
     index: Any = merged.token_index
     if isinstance(local_index, CreditInputs):
         gather = _ColumnGather(process_group, local_index, order)
-        index = DeferredCreditInputs.of(merged.token_index, gather.column)
+        index = DeferredCreditInputs.of(merged.token_index, gather.column, gather.map)
     return GlobalGroups(index, merged.num_groups, merged.local_groups, merged.local_token_mask)
 
 
@@ -135,6 +140,13 @@ class _ColumnGather:
         data = self.process_group.all_gather_bytes(name, out.getvalue())
         columns = [np.load(io.BytesIO(part), allow_pickle=False) for part in data]
         return np.concatenate(columns)[self.order[COLUMN_LEVELS[name]]]
+
+    def map(self, function: TrajectoryFn) -> list[Any]:
+        """The values of a function of each trajectory of all processes."""
+        local = [function(trajectory) for trajectory in self.local.trajectories]
+        values = self.process_group.all_gather("trajectory values", local)
+        flat = [value for part in values for value in part]
+        return [flat[i] for i in self.order["trajectory"]]
 
     def _trajectories(self) -> list[Trajectory]:
         if not self.trajectories:

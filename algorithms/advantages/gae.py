@@ -13,6 +13,7 @@ from agentrl_jax.algorithms.advantages.returns import (
     has_successor,
     last_token_of_turn,
 )
+from agentrl_jax.learner.deferred_inputs import trajectory_values
 from agentrl_jax.learner.sequences import CreditInputs
 
 # the value of the state that each trajectory ends in, [J]
@@ -36,7 +37,7 @@ def last_value(inputs: CreditInputs) -> np.ndarray:
     value = require_values(inputs.token_value, "value under a critic")
     last = np.full(len(inputs.trajectory_group), -1)
     last[inputs.token_trajectory] = np.arange(len(value))  # the last assignment remains
-    truncated = np.array([trajectory.truncated for trajectory in inputs.trajectories], bool)
+    truncated = np.array(trajectory_values(inputs, lambda t: t.truncated), bool)
     return np.where(truncated & (last >= 0), np.append(value, 0.0)[last], 0.0)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from agentrl_jax.algorithms.advantages.info_fields import calls_and_owners
+from agentrl_jax.learner.deferred_inputs import trajectory_values
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 
 
@@ -23,14 +24,13 @@ def group_of_trajectory(indices: TokenIndex) -> np.ndarray:
 
 def environment_of_trajectory(inputs: CreditInputs) -> np.ndarray:
     """The environment of each trajectory: its label in a mixture, or else its id, [J]."""
-    return factorize(trajectory.environment for trajectory in inputs.trajectories)
+    return factorize(trajectory_values(inputs, lambda t: t.environment))
 
 
 def player_of_trajectory(inputs: CreditInputs) -> np.ndarray:
     """The environment and the agent index of each trajectory, over all groups, [J]."""
-    return factorize(
-        (trajectory.environment, trajectory.agent_index) for trajectory in inputs.trajectories
-    )
+    players = trajectory_values(inputs, lambda t: [t.environment, t.agent_index])
+    return factorize(map(tuple, players))
 
 
 def batch_of_turn(indices: TokenIndex) -> np.ndarray:

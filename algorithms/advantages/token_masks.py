@@ -17,7 +17,11 @@ from agentrl_jax.algorithms.advantages.trajectory_checks import (
     is_overlong,
 )
 from agentrl_jax.errors import UserError
-from agentrl_jax.learner.deferred_inputs import INDEX_FIELDS, DeferredCreditInputs
+from agentrl_jax.learner.deferred_inputs import (
+    INDEX_FIELDS,
+    DeferredCreditInputs,
+    trajectory_values,
+)
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 from agentrl_jax.trajectories import Source
 
@@ -32,7 +36,7 @@ class MaskFaulty:
     faults: Sequence[TrajectoryPredicate]
 
     def __call__(self, inputs: CreditInputs) -> np.ndarray:
-        faulty = [any(fault(t) for fault in self.faults) for t in inputs.trajectories]
+        faulty = trajectory_values(inputs, lambda t: any(bool(fault(t)) for fault in self.faults))
         return ~np.array(faulty, bool)[inputs.token_trajectory]
 
 
@@ -130,9 +134,8 @@ class OnlyAgents:
     names: Sequence[str]
 
     def __call__(self, inputs: CreditInputs) -> np.ndarray:
-        return np.array([t.agent in self.names for t in inputs.trajectories], bool)[
-            inputs.token_trajectory
-        ]
+        is_of_agent = trajectory_values(inputs, lambda t: t.agent in self.names)
+        return np.array(is_of_agent, bool)[inputs.token_trajectory]
 
 
 @dataclass

@@ -20,6 +20,7 @@ from agentrl_jax.algorithms.advantages.token_masks import ByTurnIndex, select_to
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.experience.schedules import ScalarOrSchedule, value_at
 from agentrl_jax.algorithms.losses.kl import KLEstimator, kl_k3
+from agentrl_jax.learner.deferred_inputs import trajectory_values
 from agentrl_jax.learner.sequences import CreditInputs
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 from agentrl_jax.trajectories import Trajectory
@@ -156,7 +157,7 @@ class PositiveExampleLMLoss(CoefficientRegularizer):
     def token_coefficients(
         self, inputs: CreditInputs, advantage: np.ndarray, weight: np.ndarray, step: int
     ) -> np.ndarray:
-        positive = np.array([self.is_positive(t) for t in inputs.trajectories], bool)
+        positive = np.array(trajectory_values(inputs, lambda t: bool(self.is_positive(t))), bool)
         counted = positive[inputs.token_trajectory] & (weight > 0)
         # The loss is multiplied by `weight`: dividing by it leaves a mean over these tokens alone.
         mean_weight = np.zeros(len(weight))

@@ -25,9 +25,10 @@ from agentrl_jax.algorithms.advantages.grouping import (
     environment_of_trajectory,
     player_of_trajectory,
 )
-from agentrl_jax.algorithms.advantages.transforms import whiten
+from agentrl_jax.algorithms.advantages.token_masks import mask_overlong_trajectories
+from agentrl_jax.algorithms.advantages.transforms import WhitenBy, whiten
 from agentrl_jax.algorithms.advantages.turn import MARS
-from agentrl_jax.algorithms.losses.regularizers import KL
+from agentrl_jax.algorithms.losses.regularizers import KL, PositiveExampleLMLoss
 from agentrl_jax.algorithms.methods import grpo, ppo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets
@@ -215,12 +216,17 @@ def test_environments_and_players_of_all_processes_share_their_statistics(count:
     assert player_of_trajectory(expected).tolist() == [0, 1, 2, 3, 2, 3, 0, 1, 2, 3]
     local = [make_credit_inputs(g, collate(g)) for g in (groups[p::count] for p in range(count))]
     selections = [list(range(p, len(groups), count)) for p in range(count)]
-    for global_groups in exchange(local, selections):
-        index = global_groups.token_index
-        for key in (environment_of_trajectory, player_of_trajectory):
-            np.testing.assert_array_equal(key(index), key(expected))
-            np.testing.assert_array_equal(GroupedBy(key)(index), GroupedBy(key)(expected))
-        np.testing.assert_array_equal(MARS()(index), MARS()(expected))
+    keys = environment_of_trajectory, player_of_trajectory
+    statistics = (*keys, *map(GroupedBy, keys), MARS())
+
+    def compute(group: ProcessGroup) -> list[np.ndarray]:
+        numbers = selections[group.index]
+        index = gather_groups(group, local[group.index], len(numbers), numbers).token_index
+        return [statistic(index) for statistic in statistics]
+
+    for values in run_processes(count, compute)[0]:
+        for value, statistic in zip(values, statistics, strict=True):
+            np.testing.assert_array_equal(value, statistic(expected))
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -290,6 +296,22 @@ def test_a_column_that_a_function_reads_is_exchanged_once(count: int):
     for targets in together:
         np.testing.assert_array_equal(targets.advantage, alone.advantage)
         np.testing.assert_array_equal(targets.value_target, alone.value_target)
+
+
+def test_of_a_function_of_each_trajectory_the_values_alone_are_exchanged():
+    config = grpo(
+        transforms=(WhitenBy(),),
+        mask=mask_overlong_trajectories,
+        regularizers={"positive": PositiveExampleLMLoss(is_positive=lambda t: len(t.turns) > 2)},
+    )
+    targets, exchanged = credited(2, 3, config)
+    for group in exchanged:
+        assert group.labels[0] == "indices" and set(group.labels[1:]) == {"trajectory values"}
+    groups = [g for pair in zip(*(groups_of_process(p, 3) for p in range(2))) for g in pair]
+    alone = token_targets(config, make_credit_inputs(groups, collate(groups)), 0)
+    for together in targets:
+        np.testing.assert_array_equal(together.advantage, alone.advantage)
+        np.testing.assert_array_equal(together.train_mask, alone.train_mask)
 
 
 def test_a_copy_of_the_inputs_holds_every_column():
