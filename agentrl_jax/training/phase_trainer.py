@@ -120,10 +120,8 @@ class PhaseTrainer:
         if self._first_step:
             iterator.load(self._iterator_state)
         elif not is_finite(self._state):
-            raise UserError(
-                f"the weights with which {self._name} starts are not finite: look at the model "
-                "that the config names, and at the phase before"
-            )
+            sentence = "starts are not finite: look at the config's model and at the phase before"
+            raise UserError(f"the weights with which {self._name} {sentence}")
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
             run.reporter.rewind(
