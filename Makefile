@@ -15,6 +15,9 @@ NEWEST_TESTS ?= $(addprefix tests/,learner inference/test_sampling.py test_layou
 NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions/3.12*/bin/python python3.13 python3; do \
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
+# What imports the SDK of MCP, which `make lint` has not.
+MCP_MODULES := $(addprefix agentrl_jax/tool_servers/,mcp_connection.py stdio_transport.py) envs/programs/calculator_server.py tests/support/mcp_shop.py
+
 .PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
@@ -50,12 +53,13 @@ test-newest:
 newest-env:
 	@if [ -n "$(NEWEST)" ]; then $(MAKE) VENV=$(VENV)-newest PYTHON="$(NEWEST)" $(VENV)-newest/bin/.dev; fi
 
-# Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine.
+# Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine, with servers of MCP.
 test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess]'
-	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity
+	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp]'
+	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
-	$(PYTEST) -rs -k "chess or uci or actor" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
+	$(PYTEST) -rs tests/tool_servers
+	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or without_its_extra" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, whose installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev

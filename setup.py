@@ -87,6 +87,7 @@ EXTRAS = {
         "textworld>=1.7,<1.8"
     ],  # Text-Nav in that package's words; building it needs a C compiler
     "chess": [SPIEL],  # whose rules are ours
+    "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol
     "tpu": ["jax[tpu]>=0.10.2,<0.13"],
     "cuda": ["jax[cuda13]>=0.10.2,<0.13"],
 }

@@ -80,6 +80,7 @@ class Environment(gymnasium.Env):
     reward_bounds: tuple[float, float] = (-np.inf, np.inf)  # of one step
     score_anchors: tuple[float, float, float] | None = None  # mean returns that score 0, 50 and 100
     program_options: ClassVar[tuple[str, ...]] = ()  # options of the constructor that name programs
+    server_options: ClassVar[tuple[str, ...]] = ()  # and servers
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -177,9 +178,9 @@ class NoEnvironment(Environment):
         )
 
 
-def program_options(name: str) -> tuple[str, ...]:
-    """`Environment.program_options` of a registered environment; the module that registers it, and
-    that of its class, are imported. Empty where there is no such environment.
+def environment_class(name: str) -> type[Environment] | None:
+    """The class of a registered environment; the module that registers it, and that of the class,
+    are imported. None where there is no such environment.
     """
     module, _, identifier = name.rpartition(":")
     try:
@@ -187,13 +188,13 @@ def program_options(name: str) -> tuple[str, ...]:
             importlib.import_module(module)
         entry_point = gymnasium.spec(identifier).entry_point
     except (gymnasium.error.Error, ImportError):
-        return ()
+        return None
     if isinstance(entry_point, str):
         module, _, class_name = entry_point.partition(":")
         entry_point = getattr(importlib.import_module(module), class_name)
-    if not isinstance(entry_point, type) or not issubclass(entry_point, Environment):
-        return ()
-    return entry_point.program_options
+    if isinstance(entry_point, type) and issubclass(entry_point, Environment):
+        return entry_point
+    return None
 
 
 def make(name: str, options: Mapping[str, Any] | None = None) -> Environment:

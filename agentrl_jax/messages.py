@@ -137,9 +137,10 @@ def assistant(text: str) -> Message:
     return Message("assistant", text)
 
 
-def tool_result(call: ToolCall, text: str) -> Message:
+def tool_result(call: ToolCall, text: str, images: Sequence[ImagePart] = ()) -> Message:
     """The message that answers a tool call."""
-    return Message("tool", text, tool_call_id=call.id)
+    content = (TextPart(text), *images) if images else text
+    return Message("tool", content, tool_call_id=call.id)
 
 
 def with_call_ids(message: Message, turn: int) -> Message:

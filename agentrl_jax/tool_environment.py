@@ -63,7 +63,7 @@ class ToolEnvironment(Environment):
             "void": all(call.error for call in message.tool_calls),
         }
         answers = zip(message.tool_calls, outputs)
-        return tuple(tool_result(call, output.text) for call, output in answers), info
+        return tuple(tool_result(call, o.text, o.images) for call, o in answers), info
 
     def _run(self, call: ToolCall, index: int, tools: dict[str, Tool]) -> ToolOutput:
         if call.error:

@@ -33,6 +33,10 @@ ENVIRONMENTS = {
     "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
     "agentrl/Advice-v0": ("agentrl_jax.envs.dialogue.advice:Advice", {}),
     "agentrl/PriceList-v0": ("agentrl_jax.envs.tool_use.price_list:PriceList", {}),
+    "agentrl/RemotePriceList-v0": (
+        "agentrl_jax.envs.tool_use.remote_price_list:RemotePriceList",
+        {},
+    ),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

@@ -35,6 +35,7 @@ CORE = {
     "inference": ("distributed", "learner"),
     "rollout": ("distributed", "storage", "inference", "workers"),
     "capture": ("workers", "rollout"),
+    "tool_servers": ("workers",),
     "formats": ("storage",),
     "training": (
         "compiler", "distributed", "storage", "formats", "reporting", "learner", "inference",
@@ -81,7 +82,7 @@ ALLOWED = {
         for folder, imported in ALGORITHMS.items()
     },
     "models": {"root", "distributed"},
-    "envs": {"root", "storage", "rollout", "training"},
+    "envs": {"root", "storage", "rollout", "tool_servers", "training"},
     "public": {*CORE_FOLDERS, "models"},  # agentrl_jax/__init__.py
     "configs": {
         *CORE_FOLDERS,

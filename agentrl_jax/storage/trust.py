@@ -29,10 +29,13 @@ def is_trusted_module(module: str) -> bool:
 
 
 def _is_trusted_program(command: str) -> bool:
-    """Whether a command was passed to `trust`, or runs a module of this package."""
+    """Whether a command was passed to `trust`, or is a program of this package.
+
+    Launchers are none: a flag of theirs may name any code.
+    """
     python, flag, module, *_ = (*command.split(), "", "", "")
     return command in _trusted or (
-        (python, flag) == ("{python}", "-m") and module.split(".")[0] == "agentrl_jax"
+        (python, flag) == ("{python}", "-m") and module.startswith("agentrl_jax.envs.programs.")
     )
 
 

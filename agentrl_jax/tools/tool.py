@@ -5,11 +5,11 @@ import json
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl_jax.errors import EnvironmentFailure, UserError
-from agentrl_jax.messages import ToolCall, ToolSchema
+from agentrl_jax.messages import ImagePart, ToolCall, ToolSchema
 from agentrl_jax.tools.function_schema import describe_function
 from agentrl_jax.tools.json_schema import violation
 
@@ -20,6 +20,7 @@ class ToolOutput:
 
     text: str
     is_error: bool = False  # the call was malformed, or its function failed or was late
+    images: tuple[ImagePart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Tool:
     def run(self, call: ToolCall) -> ToolOutput:
         """Check the arguments of a call and run the function on them.
 
+        The function may return a `ToolOutput`, of which only the length of the text is checked.
         Whatever the arguments, and whatever the function raises, there is an output; but failures
         of the environment or of the user's settings are raised, for they are not the policy's.
 
@@ -74,6 +76,8 @@ class Tool:
             raise
         except (Exception, SystemExit) as error:
             return ToolOutput(self._cut(f"Error: {type(error).__name__}: {error}"), True)
+        if isinstance(result, ToolOutput):
+            return replace(result, text=self._cut(result.text))
         return ToolOutput(self._cut(_result_text(result)))
 
     def _cut(self, text: str) -> str:

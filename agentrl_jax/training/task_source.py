@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl_jax.environment import program_options
+from agentrl_jax.environment import environment_class
 from agentrl_jax.external import ExternalName, NamesExternals
 from agentrl_jax.keys import seed_of
 from agentrl_jax.rollout.lazy_tasks import LazyTasks, Tasks
@@ -70,14 +70,20 @@ class EnvironmentSpec(TaskSource, NamesExternals):
     options: dict[str, Any] = field(default_factory=dict)  # of its constructor
 
     def external_names(self, location: str) -> Iterator[ExternalName]:
-        """The module that registers it, which is imported after it was yielded, and programs."""
+        """The module that registers it, which is imported after it was yielded, then programs and
+        servers of its options.
+        """
         module, _, _ = self.name.rpartition(":")
         if module:
             yield ExternalName("module", module, f"{location}.name")
-        for option in program_options(self.name) if self.name else ():
-            if option in self.options:
-                program = str(self.options[option])
-                yield ExternalName("program", program, f"{location}.options.{option}")
+        env_class = environment_class(self.name) if self.name else None
+        programs = env_class.program_options if env_class else ()
+        servers = env_class.server_options if env_class else ()
+        for option in (*programs, *servers):
+            if self.options.get(option):
+                kind = "program" if option in programs else "server"
+                name = str(self.options[option])
+                yield ExternalName(kind, name, f"{location}.options.{option}")
 
     def task(self, seed: int, group: int = 0) -> Task:
         """The task of the environment instance with this seed."""

@@ -35,6 +35,8 @@ def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
     experiment: Experiment = get_config(variant) if variant else get_config()
     if "Chess" in experiment.environment.name:
         pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
+    if "Remote" in experiment.environment.name:
+        pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
     if isinstance(experiment.policy, LoraConfig):  # it names a model of the Hub
         path = str(save_chat_model(folder / "model"))
         policy = dataclasses.replace(experiment.policy, policy=PretrainedDecoder(path), rank=2)

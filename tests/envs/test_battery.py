@@ -23,7 +23,11 @@ from agentrl_jax.multi_agent import MultiAgentEnvironment
 from agentrl_jax.trajectories import Turn
 
 # The optional module that an environment needs.
-NEEDS = {"agentrl/Chess-v0": "pyspiel", "agentrl/ChessEndgames-v0": "pyspiel"}
+NEEDS = {
+    "agentrl/Chess-v0": "pyspiel",
+    "agentrl/ChessEndgames-v0": "pyspiel",
+    "agentrl/RemotePriceList-v0": "mcp",
+}
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 NAMES = sorted(
     name for name in gymnasium.registry if name.startswith("agentrl/") and name not in ABSENT
@@ -90,7 +94,7 @@ def total(record: list) -> float:
 
 @pytest.mark.skipif(
     bool(ABSENT),
-    reason=f"{', '.join(ABSENT)}: OpenSpiel is not installed; make test-extras does it",
+    reason=f"{', '.join(ABSENT)}: extras are not installed; make test-extras does it",
 )
 def test_every_registered_environment_is_tested_here():
     assert set(NAMES) == {name for name in gymnasium.registry if name.startswith("agentrl/")}

@@ -23,6 +23,7 @@ from agentrl_jax.workers.ray_pool import ClusterConfig
 
 CHESS = "agentrl_jax.envs:agentrl/Chess-v0"
 OWN = "agentrl_jax.envs:agentrl/Wordle-v0"
+REMOTE = "agentrl_jax.envs:agentrl/RemotePriceList-v0"
 
 
 def experiment_with(environment: EnvironmentConfig, **fields: Any) -> Experiment:
@@ -67,6 +68,30 @@ def phase_with(strategy: CapturedEpisodes) -> Phase:
             ),
             "phases.p.source.strategy.command",
             "{python} evil.py",
+        ),
+        (
+            experiment_with(EnvironmentConfig(REMOTE, {"command": "sh evil.sh"})),
+            "environment.options.command",
+            "sh evil.sh",
+        ),
+        (
+            experiment_with(EnvironmentConfig(REMOTE, {"url": "http://e/mcp"})),
+            "environment.options.url",
+            "http://e/mcp",
+        ),
+        (
+            experiment_with(
+                EnvironmentConfig(OWN),
+                phases={
+                    "p": phase_with(
+                        CapturedEpisodes(
+                            ("{python}", "-m", "agentrl_jax.launch.train", "--config=evil.py")
+                        )
+                    )
+                },
+            ),
+            "phases.p.source.strategy.command",
+            "{python} -m agentrl_jax.launch.train --config=evil.py",
         ),
         (
             experiment_with(
