@@ -16,7 +16,7 @@ NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions
 	"$$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo "$$python" && break; done)
 
 # What imports the SDK of MCP, which `make lint` has not.
-MCP_MODULES := $(addprefix agentrl_jax/tool_servers/,mcp_connection.py stdio_transport.py) envs/programs/calculator_server.py tests/support/mcp_shop.py
+MCP_MODULES := $(addprefix agentrl_jax/tool_servers/,mcp_connection.py mcp_serving.py stdio_transport.py) envs/programs/calculator_server.py tests/support/mcp_shop.py
 
 .PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
 

@@ -140,6 +140,7 @@ setup(
             "agentrl-view = agentrl_jax.launch.view:main",
             "agentrl-bench = agentrl_jax.launch.bench:main",
             "agentrl-sandbox = agentrl_jax.launch.sandbox:main",
+            "agentrl-tools = agentrl_jax.launch.tools:main",
             "agentrl-tpu = agentrl_jax.launch.tpu.__main__:main",
             "agentrl-gke = agentrl_jax.launch.gke.__main__:main",
             "agentrl-slurm = agentrl_jax.launch.slurm.__main__:main",

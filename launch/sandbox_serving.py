@@ -1,29 +1,22 @@
 """`SandboxServer`: a sandbox of this machine behind SandboxFusion's `/run_code`."""
 
-import asyncio
 import base64
 import binascii
-import hmac
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.http_server import (
-    HostCheck,
     JSONResponse,
     Request,
     Response,
     Route,
     Starlette,
-    bearer_token,
+    check_key,
     json_body,
-    make_uvicorn_server,
     not_found,
-    open_listener,
-    serve,
-    url_of,
+    serve_app,
     with_error_responses,
 )
 from agentrl_jax.capture.server_limits import ServerLimits
@@ -60,8 +53,7 @@ class SandboxServer:
         return JSONResponse({"status": "ok", "sandbox": self._sandbox.description})
 
     async def _run_code(self, request: Request) -> Response:
-        if self._key and not hmac.compare_digest(bearer_token(request), self._key):
-            raise APIError("this is not the key of this server", code="invalid_api_key", status=401)
+        check_key(request, self._key)
         fields = await json_body(request, self._limits)
         snippet, limits = parse_request(fields, self._sandbox.limits)
         try:
@@ -126,21 +118,13 @@ def _response(status: str, message: str, result: dict[str, Any] | None) -> dict[
     }
 
 
-@asynccontextmanager
-async def serve_sandbox(
+def serve_sandbox(
     sandbox: Sandbox, host: str, port: int, api_key: str, limits: ServerLimits
-) -> AsyncIterator[str]:
+) -> AbstractAsyncContextManager[str]:
     """Serve while the block runs; yields the address.
 
     Raises:
         UserError: the port is taken.
     """
     app = SandboxServer(sandbox, api_key, limits).app()
-    listener = open_listener(host, port, "the sandbox")
-    checked = HostCheck(app, (host, *limits.allowed_hosts))
-    task = asyncio.ensure_future(serve(make_uvicorn_server(checked, limits), listener))
-    try:
-        yield url_of(host, listener.getsockname()[1])
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    return serve_app(app, host, port, "the sandbox", limits)

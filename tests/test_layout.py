@@ -35,7 +35,7 @@ CORE = {
     "inference": ("distributed", "learner"),
     "rollout": ("distributed", "storage", "inference", "workers"),
     "capture": ("workers", "rollout"),
-    "tool_servers": ("workers",),
+    "tool_servers": ("workers", "sandbox", "capture"),
     "formats": ("storage",),
     "training": (
         "compiler", "distributed", "storage", "formats", "reporting", "learner", "inference",

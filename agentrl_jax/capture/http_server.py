@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import functools
+import hmac
 import socket
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from agentrl_jax.capture.api_error import APIError
@@ -98,6 +99,27 @@ async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         await _run_iterations()
 
 
+@contextlib.asynccontextmanager
+async def serve_app(
+    app: ASGIApp, host: str, port: int, owner: str, limits: ServerLimits
+) -> AsyncIterator[str]:
+    """Serve an application while the block runs, to requests whose Host names it; yields the URL.
+
+    Raises:
+        UserError: the host is empty, or the port is taken.
+    """
+    if not host.strip():
+        raise UserError(f"{owner} needs a host: 127.0.0.1 for this machine alone")
+    listener = open_listener(host, port, owner)
+    checked = HostCheck(app, (host, *limits.allowed_hosts))
+    task = asyncio.ensure_future(serve(make_uvicorn_server(checked, limits), listener))
+    try:
+        yield url_of(host, listener.getsockname()[1])
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def _run_iterations() -> None:
     """Let accepted connections open, and aborted ones close, however slow the event loop is."""
     for _ in range(LOOP_ITERATIONS):
@@ -126,6 +148,12 @@ def with_error_responses(handler: Handler) -> Handler:
 def bearer_token(request: Request) -> bytes:
     """The key of the request's `Authorization` header."""
     return request.headers.get("authorization", "").removeprefix("Bearer ").strip().encode()
+
+
+def check_key(request: Request, key: bytes) -> None:
+    """Raises APIError where a request has not the server's key; an empty key admits all."""
+    if key and not hmac.compare_digest(bearer_token(request), key):
+        raise APIError("this is not the key of this server", code="invalid_api_key", status=401)
 
 
 async def not_found(request: Request, error: Exception) -> Response:
