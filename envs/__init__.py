@@ -37,6 +37,7 @@ ENVIRONMENTS = {
         "agentrl_jax.envs.tool_use.remote_price_list:RemotePriceList",
         {},
     ),
+    "agentrl/AgentGym-v0": ("agentrl_jax.envs.remote.agent_gym:AgentGym", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

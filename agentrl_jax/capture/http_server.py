@@ -112,8 +112,11 @@ async def serve_app(
         raise UserError(f"{owner} needs a host: 127.0.0.1 for this machine alone")
     listener = open_listener(host, port, owner)
     checked = HostCheck(app, (host, *limits.allowed_hosts))
-    task = asyncio.ensure_future(serve(make_uvicorn_server(checked, limits), listener))
+    server = make_uvicorn_server(checked, limits)
+    task = asyncio.ensure_future(serve(server, listener))
     try:
+        while not server.started and not task.done():  # before that connections are refused
+            await asyncio.sleep(0.001)
         yield url_of(host, listener.getsockname()[1])
     finally:
         task.cancel()
