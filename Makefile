@@ -58,7 +58,7 @@ test-extras: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
-	$(PYTEST) -rs tests/tool_servers
+	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py
 	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or without_its_extra" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, whose installation takes minutes and a C compiler.

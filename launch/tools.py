@@ -1,35 +1,45 @@
-"""Offer tools to programs that speak the Model Context Protocol, until Ctrl-C.
+"""Offer tools, or an environment, to programs that speak one of three protocols, until Ctrl-C.
 
-agentrl-tools --tool=python --tool=calculator [--port=8000]
-agentrl-tools --tool=mymodule:search --stdio
+agentrl-tools --tool=python --tool=calculator [--port=8000]         the Model Context Protocol
+agentrl-tools --tool=mymodule:search --stdio                        the same, to who starts it
+agentrl-tools --protocol=verltool --tool=python --format=fenced     VerlTool's tool server
+agentrl-tools --protocol=agentgym --environment=agentrl/Wordle-v0   AgentGym's HTTP verbs
 
 It prints the address and the key that clients must send: a new one each time, unless an environment
-variable holds it. With --stdio it serves the program that starts it, and `python` keeps its
-variables; else each call of `python` is a program of its own.
+variable holds it. Variables of `python` stay within a trajectory of VerlTool and with --stdio; else
+each call is a program of its own.
 """
 
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
 from absl import flags
 
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.launch import cli, dataclass_flags
-from agentrl_jax.sandbox.ladder import SandboxConfig
 from agentrl_jax.sandbox.limits import SandboxLimits
 
 _LIMITS = SandboxLimits()
+flags.DEFINE_enum("protocol", "mcp", ["mcp", "verltool", "agentgym"], "What clients speak.")
 flags.DEFINE_multi_string("tool", [], "python, calculator or module:function; may be repeated.")
-flags.DEFINE_bool("stdio", False, "Serve on stdin and stdout instead of a port.")
+flags.DEFINE_bool("stdio", False, "MCP on stdin and stdout instead of a port.")
+flags.DEFINE_enum(
+    "format",
+    "hermes",
+    ["hermes", "llama", "python_list", "function_tag", "fenced"],
+    "How actions of VerlTool write calls; fenced: a block of Python for the tool python.",
+)
+flags.DEFINE_string("environment", "", "A Gymnasium id, for AgentGym.")
+flags.DEFINE_multi_string("option", [], "name=value for its constructor; may be repeated.")
 flags.DEFINE_string("minimum", "landlock", "The weakest sandbox of python.")
 flags.DEFINE_multi_string("modules", [], "An installed package to import there.")
 flags.DEFINE_float("seconds", _LIMITS.seconds, "Of a call, at most.", lower_bound=0.01)
 flags.DEFINE_integer("memory_mb", _LIMITS.memory_mb, "Of python, at most.", lower_bound=1)
 flags.DEFINE_integer("characters", 4000, "Of a result, at most.", lower_bound=1)
 flags.DEFINE_integer("calls", 8, "Calls that run at once; others wait.", lower_bound=1)
+flags.DEFINE_integer("clients", 256, "Trajectories or environments at once.", lower_bound=1)
 flags.DEFINE_string("host", "127.0.0.1", "Where to listen: another address admits others.")
 flags.DEFINE_integer("port", 8000, "Where to listen; 0: any.", lower_bound=0, upper_bound=65535)
 flags.DEFINE_string(
@@ -40,34 +50,28 @@ flags.DEFINE_string(
 dataclass_flags.define_flags(ServerLimits)
 
 
-async def _serve(tools: Sequence[Any], key: str, limits: ServerLimits) -> None:
-    from agentrl_jax.tool_servers.mcp_serving import serve_http
-
-    f = flags.FLAGS
+async def _serve(server: AbstractAsyncContextManager[str], description: str) -> None:
     stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
     for stop_signal in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(stop_signal, stop_requested.set)
-    async with serve_http(tools, f.host, f.port, key, limits, f.calls) as url:
-        key_note = f" with the key {key}" if not f.api_key_variable else ""
-        print(f"serving {', '.join(t.name for t in tools)} at {url}{key_note}", flush=True)
+    async with server as url:
+        print(description.format(url=url), flush=True)
         await stop_requested.wait()
 
 
 def serve() -> None:
+    from agentrl_jax.launch import tool_serving
     from agentrl_jax.launch.api_keys import resolve_api_key
-    from agentrl_jax.tool_servers.mcp_serving import serve_stdio
-    from agentrl_jax.tool_servers.served_tools import make_tools
 
     f = flags.FLAGS
-    limits = SandboxLimits(seconds=f.seconds, memory_mb=f.memory_mb)
-    sandbox = SandboxConfig(f.minimum, limits, tuple(f.modules))
     sys.path.insert(0, "")  # modules of the working directory, as with python -m
-    tools = make_tools(f.tool, sandbox, f.stdio, f.seconds, f.characters)
     if f.stdio:
-        asyncio.run(serve_stdio(tools, f.calls))
+        tool_serving.serve_stdio(f)
         return
     key = resolve_api_key(f.api_key_variable)
-    asyncio.run(_serve(tools, key, dataclass_flags.from_flags(ServerLimits).check()))
+    server, name = tool_serving.make_server(f, key, dataclass_flags.from_flags(ServerLimits))
+    key_note = f" with the key {key}" if not f.api_key_variable else ""
+    asyncio.run(_serve(server, f"serving {name} at {{url}}{key_note}"))
 
 
 def main() -> None:

@@ -94,14 +94,13 @@ class McpConnection:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             self._error = self._error or self._explained(error)
         finally:
             self.is_broken = True
             self._opened.set()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
 
     async def _serve(self) -> None:
         """Open the session and keep it until `close`; closing must happen in the same task."""

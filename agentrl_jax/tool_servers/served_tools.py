@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.sandbox.ladder import SandboxConfig
@@ -11,6 +12,14 @@ from agentrl_jax.tool_servers.arithmetic import calculate
 from agentrl_jax.tools import Tool, tool
 
 _GRACE_SECONDS = 10.0  # that the sandbox needs at most to end a call that is late
+
+
+@dataclass(frozen=True)
+class TrajectoryTools:
+    """The tools of one trajectory, and what ends them."""
+
+    tools: Sequence[Tool]
+    close: Callable[[], None] = lambda: None
 
 
 def stateless_python_tool(config: SandboxConfig, max_characters: int) -> Tool:
@@ -28,13 +37,6 @@ def stateless_python_tool(config: SandboxConfig, max_characters: int) -> Tool:
         return f"{outcome.stdout}{outcome.stderr}{note}" or "(no output)"
 
     return tool(python, config.limits.seconds + _GRACE_SECONDS, max_characters)
-
-
-def session_python_tool(config: SandboxConfig, max_characters: int) -> Tool:
-    """The tool `python` whose variables stay, for one client."""
-    python = PythonTool(config, max_characters)
-    python.restart()
-    return python.tool
 
 
 def named_tool(name: str, seconds: float, max_characters: int) -> Tool:
@@ -77,18 +79,40 @@ def make_tools(
     Raises:
         UserError: a name is unknown, two tools have the same name, or there is no sandbox.
     """
-    make_python = session_python_tool if keep_variables else stateless_python_tool
-    tools = []
+    if keep_variables:
+        return tuple(make_trajectory_tools(names, sandbox, seconds, max_characters).tools)
+    pythons = [stateless_python_tool(sandbox, max_characters)] if "python" in names else []
+    return _named_tools(names, pythons, seconds, max_characters)
+
+
+def make_trajectory_tools(
+    names: Sequence[str],
+    sandbox: SandboxConfig,
+    seconds: float = Tool.seconds,
+    max_characters: int = Tool.max_characters,
+) -> TrajectoryTools:
+    """The tools of a trajectory, whose `python` has a session of its own; see `make_tools`."""
+    if "python" not in names:
+        return TrajectoryTools(_named_tools(names, (), seconds, max_characters))
+    python = PythonTool(sandbox, max_characters)
+    tools = _named_tools(names, [python.tool], seconds, max_characters)
+    python.restart()
+    return TrajectoryTools(tools, python.close)
+
+
+def _named_tools(
+    names: Sequence[str], pythons: Sequence[Tool], seconds: float, max_characters: int
+) -> tuple[Tool, ...]:
+    """The tools of the names; `pythons` holds that called python, if it is needed."""
+    tools: list[Tool] = []
     for name in names:
         if name == "calculator":
             tools.append(tool(calculate, seconds, max_characters))
         elif name == "python":
-            tools.append(make_python(sandbox, max_characters))
+            tools += pythons
         else:
             tools.append(named_tool(name, seconds, max_characters))
-    counts = [t.name for t in tools]
-    if not tools or len(set(counts)) < len(counts):
-        raise UserError(
-            f"a server needs tools of different names, not {', '.join(counts) or 'none'}"
-        )
+    known = ", ".join(t.name for t in tools)
+    if not tools or len({t.name for t in tools}) < len(tools):
+        raise UserError(f"a server needs tools of different names, not {known or 'none'}")
     return tuple(tools)

@@ -25,17 +25,9 @@ from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.tool_formats import ToolFormat
 from agentrl_jax.tool_servers.bounded_store import BoundedStore
-from agentrl_jax.tools import Tool
+from agentrl_jax.tool_servers.served_tools import TrajectoryTools
 
 MAX_ID = 200  # characters of a trajectory's id
-
-
-@dataclass(frozen=True)
-class TrajectoryTools:
-    """The tools of one trajectory, and what ends them."""
-
-    tools: Sequence[Tool]
-    close: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

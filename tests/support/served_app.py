@@ -10,12 +10,14 @@ from contextlib import AbstractAsyncContextManager
 @contextlib.contextmanager
 def served(server: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator[str]:
     """The address of a server, which runs until the block ends."""
-    loop, started = asyncio.new_event_loop(), threading.Event()
+    started = threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
     addresses: list[str] = []
     errors: list[BaseException] = []
     stop = asyncio.Event()
 
     async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
         async with server() as url:
             addresses.append(url)
             started.set()
@@ -23,12 +25,11 @@ def served(server: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator[s
 
     def run() -> None:
         try:
-            loop.run_until_complete(serve())
+            asyncio.run(serve())
         except BaseException as error:
             errors.append(error)
         finally:
             started.set()
-            loop.close()
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -39,6 +40,6 @@ def served(server: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator[s
         yield addresses[0]
     finally:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(stop.set)
+            loops[0].call_soon_threadsafe(stop.set)
         thread.join(30)
         assert not thread.is_alive()

@@ -24,6 +24,7 @@ from agentrl_jax.environment import make
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall
 from agentrl_jax.tool_environment import ToolEnvironment, tool_action
+from agentrl_jax.tool_servers import stdio_transport
 from agentrl_jax.tool_servers.mcp_config import McpServer
 from agentrl_jax.tool_servers.mcp_connection import McpConnection
 from agentrl_jax.tool_servers.mcp_results import plain_schema
@@ -54,6 +55,12 @@ def wait_until_ended(pid: int) -> bool:
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not is_running(pid)
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that do not end by themselves are killed sooner."""
+    monkeypatch.setattr(stdio_transport, "EXIT_SECONDS", 0.3)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import ImagePart, ToolCall
 from agentrl_jax.tool_formats import HermesToolFormat, TagToolFormat
 from agentrl_jax.tool_servers.json_client import JsonClient
+from agentrl_jax.tool_servers.served_tools import TrajectoryTools
 from agentrl_jax.tool_servers.verl_tool import Answer, VerlToolSession, observe
 from agentrl_jax.tool_servers.verl_tool_serving import (
-    TrajectoryTools,
     VerlToolServer,
     serve_verl_tool,
 )

@@ -78,8 +78,9 @@ ABSENT_SYSTEMS = (
         "VerlTool",
         "2509.01055",
         "`ToolEnvironment` with limits of time and length, eight formats of calls, asynchronous "
-        "episodes, exact tokens of earlier turns",
-        "its tool server, code, search and image tools",
+        "episodes, exact tokens of earlier turns; `VerlToolSession` and `VerlToolServer`, with the "
+        "sandbox's `PythonTool`",
+        "search and image tools",
     ),
     System("ViGoRL", "2505.23678", "`grpo`", "images, points and crops, search for demonstrations"),
     System("MGPO", "2507.05920", "`grpo`, `LastImages`", "images and crops"),

@@ -93,8 +93,8 @@ TEXT_SYSTEMS = (
     System(
         "AgentGym-RL, ScalingInter-RL",
         "2509.08755",
-        "`IntervalSchedule` of turns",
-        "its five worlds and their servers",
+        "`IntervalSchedule` of turns, `AgentGymServer`",
+        "its five worlds",
         ("scaling_inter",),
         ("keydoor_scaling_inter.py",),
         "diagnostic",
