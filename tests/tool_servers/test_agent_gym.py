@@ -4,22 +4,33 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import httpx2
 import numpy as np
 import pytest
+from support import faulty_envs
+from support.fixtures import ScriptedEngine
 from support.odd_server import json_response, odd_server
 from support.served_app import served
 
 import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.capture.server_limits import ServerLimits
+from agentrl_jax.context import FullHistory
 from agentrl_jax.environment import Environment, make
 from agentrl_jax.envs.remote.agent_gym import AgentGym
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import user
+from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.renderer import TextRenderer
+from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.tool_servers.agent_gym_serving import AgentGymServer, serve_agent_gym
+from agentrl_jax.trajectories import Sampling
+from agentrl_jax.workers.pool import InlinePool, Task
 
 KEY = "sk-test"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
@@ -296,3 +307,25 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Any], message: str):
 def test_a_server_needs_an_environment_that_exists():
     with pytest.raises(UserError, match="no environment is called"):
         AgentGymServer("agentrl/Nothing-v0", {}, KEY, LIMITS)
+
+
+@pytest.mark.parametrize("is_transient", [True, False])
+def test_a_failed_episode_is_played_again_or_dropped_and_never_scored(
+    is_transient: bool, key: None, tmp_path: Path
+):
+    # /create and /reset both reset the first environment.
+    path = {"path": str(tmp_path / "resets"), "times": 2} if is_transient else {}
+    renderer = TextRenderer(byte_tokenizer())
+    agent = Agent("policy", renderer, FullHistory(), Sampling(budget=8))
+    with serving(faulty_envs.ENVIRONMENT_ID, {"how": "raise", **path}) as url:
+        options = {"url": url, "key_variable": "GYM_TEST_KEY", "success_reward": 3.0}
+        task = Task(f"agentrl_jax.envs:{CLIENT}", 2, options)
+        engine = ScriptedEngine(renderer, "x")
+        with Runtime({"policy": engine}, {"policy": agent}, InlinePool(), 1) as runtime:
+            (group,) = runtime.collect(IndependentEpisodes(2), [task], (0, 0))
+            failures = runtime.failures
+    rewards = [trajectory.total_reward for trajectory in group.trajectories]
+    assert rewards == ([3.0, 3.0] if is_transient else [])
+    assert group.num_dropped == failures.dropped == (0 if is_transient else 2)
+    assert failures.counts["raised"] == failures.total >= 1
+    assert "the world is broken" in failures.last_messages["raised"]

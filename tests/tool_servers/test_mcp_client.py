@@ -23,6 +23,8 @@ import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.environment import make
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall
+from agentrl_jax.rollout.runtime import Runtime
+from agentrl_jax.rollout.strategy import ScriptedEpisodes
 from agentrl_jax.tool_environment import ToolEnvironment, tool_action
 from agentrl_jax.tool_servers import stdio_transport
 from agentrl_jax.tool_servers.mcp_config import McpServer
@@ -30,6 +32,7 @@ from agentrl_jax.tool_servers.mcp_connection import McpConnection
 from agentrl_jax.tool_servers.mcp_results import plain_schema
 from agentrl_jax.tool_servers.mcp_tools import McpTools, close_shared_connections
 from agentrl_jax.tools import ToolOutput
+from agentrl_jax.workers.pool import InlinePool, Task
 
 SHOP_PROGRAM = Path(__file__).parents[1] / "support" / "mcp_shop.py"
 ROOT = Path(__file__).parents[2]
@@ -330,6 +333,38 @@ def test_a_server_without_the_calculator_is_a_failure():
             env.reset(seed=0)
     finally:
         close_shared_connections()
+
+
+DIES_ONCE = """
+import pathlib, sys
+from agentrl_jax.envs.programs.calculator_server import server
+marker = pathlib.Path(sys.argv[1])
+if not marker.exists():
+    marker.touch()
+    sys.exit("no licence")
+server.run()
+"""
+
+
+@pytest.mark.parametrize("is_transient", [True, False])
+def test_episodes_of_a_server_that_ends_are_played_again_or_dropped(
+    is_transient: bool, tmp_path: Path
+):
+    program = tmp_path / "dies.py"
+    program.write_text(DIES_ONCE)
+    command = f"{{python}} {program} {tmp_path}/mark" if is_transient else "sh -c 'exit 4'"
+    task = Task("agentrl_jax.envs:agentrl/RemotePriceList-v0", 3, {"command": command})
+    try:
+        with Runtime({}, {}, InlinePool()) as runtime:
+            (group,) = runtime.collect(ScriptedEpisodes("expert"), [task], (0, 0))
+            failures = runtime.failures
+    finally:
+        close_shared_connections()
+    assert [t.total_reward for t in group.trajectories] == ([1.0] if is_transient else [])
+    assert failures.dropped == group.num_dropped == (0 if is_transient else 1)
+    assert failures.counts["died"] == (1 if is_transient else 3)
+    cause = "printed last: no licence" if is_transient else "exit status is 4"
+    assert cause in failures.last_messages["died"]
 
 
 @pytest.mark.slow
