@@ -38,6 +38,7 @@ ENVIRONMENTS = {
         {},
     ),
     "agentrl/AgentGym-v0": ("agentrl_jax.envs.remote.agent_gym:AgentGym", {}),
+    "agentrl/CodeProblems-v0": ("agentrl_jax.envs.code.code_problems:CodeProblems", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

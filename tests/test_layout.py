@@ -82,7 +82,7 @@ ALLOWED = {
         for folder, imported in ALGORITHMS.items()
     },
     "models": {"root", "distributed"},
-    "envs": {"root", "storage", "rollout", "tool_servers", "training"},
+    "envs": {"root", "storage", "rollout", "sandbox", "tool_servers", "training"},
     "public": {*CORE_FOLDERS, "models"},  # agentrl_jax/__init__.py
     "configs": {
         *CORE_FOLDERS,

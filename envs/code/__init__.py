@@ -1,0 +1,1 @@
+"""Problems whose answers are computed, and an environment in which code finds them."""

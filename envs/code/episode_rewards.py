@@ -1,0 +1,65 @@
+"""Rewards of episodes with code, as named parts: the outcome alone, ARTIST's and ReTool's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentrl_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class EpisodeCounts:
+    """What an episode consisted of when it ended."""
+
+    is_right: bool
+    has_answer: bool
+    calls: int  # of the tool
+    failed_calls: int
+    tool_turns: int
+    malformed_turns: int  # without an answer and without a readable call
+    silent_turns: int  # without a text beside the call or the answer
+
+
+def outcome(counts: EpisodeCounts) -> dict[str, float]:
+    """1 for a right answer."""
+    return {"outcome": float(counts.is_right)}
+
+
+def artist(counts: EpisodeCounts) -> dict[str, float]:
+    """ARTIST (arXiv 2505.01441): answer 2, format .5 to 1, share of calls that succeed.
+
+    The grades of the format are not published. Here: .5 for an answer in its tags, .25 where no
+    turn was malformed, .25 where each turn has a thought; 0 without an answer.
+    """
+    form = 0.5 + 0.25 * (counts.malformed_turns == 0) + 0.25 * (counts.silent_turns == 0)
+    share = 1 - counts.failed_calls / counts.calls if counts.calls else 0.0
+    return {
+        "answer": 2.0 * counts.is_right,
+        "format": form * counts.has_answer,
+        "tool": share,
+    }
+
+
+def retool(counts: EpisodeCounts) -> dict[str, float]:
+    """ReTool's released reward: 1 if right, else min(-.6, -1 + .05 (n - 2)), n messages.
+
+    A turn with a call adds two messages.
+    """
+    failure = min(-0.6, -1.0 + 0.05 * 2 * counts.tool_turns)
+    return {"outcome": 1.0 if counts.is_right else failure}
+
+
+# name -> (parts of an episode, bounds of their sum)
+REWARDS: dict[str, tuple[Callable[[EpisodeCounts], dict[str, float]], tuple[float, float]]] = {
+    "outcome": (outcome, (0.0, 1.0)),
+    "artist": (artist, (0.0, 4.0)),
+    "retool": (retool, (-1.0, 1.0)),
+}
+
+
+def reward_of(
+    name: str,
+) -> tuple[Callable[[EpisodeCounts], dict[str, float]], tuple[float, float]]:
+    """The reward of that name and its bounds. Raises UserError where there is none."""
+    if name not in REWARDS:
+        raise UserError(f"reward must be one of {', '.join(REWARDS)}, not {name!r}")
+    return REWARDS[name]

@@ -1,0 +1,149 @@
+"""`CodeProtocol`: how code is called, how its output is shown, and how an answer is written."""
+
+import re
+from dataclasses import dataclass, field
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.tool_formats import (
+    FencedCodeToolFormat,
+    HermesToolFormat,
+    TagToolFormat,
+    ToolFormat,
+)
+
+_FENCED = re.compile(r"\s*```(?:python|py)?[ \t]*\n(.*?)\n?```\s*", re.DOTALL)
+_BOX = "\\boxed{"
+# SimpleTIR's prelude: code may end the episode by itself.
+_FINAL_ANSWER = "def final_answer(x):\n    print('\\\\boxed{' + str(x) + '}')"
+
+
+@dataclass(frozen=True)
+class CodeProtocol:
+    """How an agent and the environment `CodeProblems` write to each other.
+
+    Args:
+        instruction: the last sentence of the opening.
+        start, end: what stands around an answer; both empty: a text without a call is the answer.
+        tool_format: how a renderer should read and write calls.
+        output: what is shown of a call's output, at `{}`.
+        no_output: the output of code that prints nothing.
+        max_characters: of an output.
+        last_line: of a traceback only the last line is shown.
+        prelude: code that runs before the first call.
+        answer_in_output: whether an answer that code prints ends the episode.
+    """
+
+    instruction: str
+    start: str = ""
+    end: str = ""
+    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
+    output: str = "{}"
+    no_output: str = "(no output)"
+    max_characters: int = 2000
+    last_line: bool = False
+    prelude: str = ""
+    answer_in_output: bool = False
+
+    def answer_of(self, text: str) -> str | None:
+        """The last answer in a text; None: there is none."""
+        if not self.start:
+            return text.strip() or None
+        begin = text.rfind(self.start)
+        if begin < 0:
+            return None
+        body = text[begin + len(self.start) :]
+        if self.end == "}":
+            return _to_closing_brace(body)
+        inner, end, _ = body.partition(self.end)
+        if not end:
+            return None
+        return _unboxed(inner.strip())
+
+    def write_answer(self, answer: str) -> str:
+        """The text of an answer, as a demonstration has it."""
+        return f"{self.start}{answer}{self.end}"
+
+
+def _to_closing_brace(body: str) -> str | None:
+    """The text before the brace that closes one opened before it."""
+    depth = 1
+    for place, letter in enumerate(body):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if depth == 0:
+            return body[:place].strip()
+    return None
+
+
+def _unboxed(answer: str) -> str:
+    """The content of \\boxed{...}, where the answer is that alone."""
+    if not answer.startswith(_BOX):
+        return answer
+    inner = _to_closing_brace(answer[len(_BOX) :])
+    return answer if inner is None else inner
+
+
+def without_fence(code: str) -> str:
+    """The code of a fenced block, where the text is one."""
+    match = _FENCED.fullmatch(code)
+    return match[1] if match else code
+
+
+PROTOCOLS = {
+    "plain": CodeProtocol("Call python, then write the answer alone.", last_line=True),
+    "boxed": CodeProtocol(
+        "Call python, then write \\boxed{answer}.", _BOX, "}", max_characters=512, last_line=True
+    ),
+    # arXiv 2309.10691; the paper shows 2,000 characters
+    "mint": CodeProtocol(
+        "Write code in <execute>...</execute>, or the answer in <solution>...</solution>.",
+        "<solution>",
+        "</solution>",
+        TagToolFormat({"execute": ("python", "code")}),
+        output="Observation:\n{}",
+        no_output="[Executed Successfully with No Output]",
+    ),
+    # arXiv 2505.21668
+    "r1ci": CodeProtocol(
+        "Write code in a block ```python, or the answer as <<<answer>>>.",
+        "<<<",
+        ">>>",
+        FencedCodeToolFormat(),
+        output="Code Execution Results:\n{}",
+    ),
+    # arXiv 2504.11536
+    "retool": CodeProtocol(
+        "Write code in <code>...</code>, or the answer as <answer>\\boxed{...}</answer>.",
+        "<answer>\\boxed{",
+        "}</answer>",
+        TagToolFormat({"code": ("python", "code")}),
+        output="<interpreter>\n{}\n</interpreter>",
+    ),
+    # arXiv 2505.01441
+    "artist": CodeProtocol(
+        "Write code in <python>...</python>, or the answer in <answer>...</answer>.",
+        "<answer>",
+        "</answer>",
+        TagToolFormat({"python": ("python", "code")}),
+        output="<output>\n{}\n</output>",
+    ),
+    # arXiv 2509.02479: the first block of code of a turn, 512 characters of stdout or the last line
+    # of the errors
+    "simpletir": CodeProtocol(
+        "Write code in a block ```python, or the answer as \\boxed{answer}.",
+        _BOX,
+        "}",
+        FencedCodeToolFormat(),
+        output="Code execution result: {}",
+        max_characters=512,
+        last_line=True,
+        prelude=_FINAL_ANSWER,
+        answer_in_output=True,
+    ),
+}
+
+
+def protocol_of(name: str) -> CodeProtocol:
+    """The protocol of that name. Raises UserError where there is none."""
+    if name not in PROTOCOLS:
+        raise UserError(f"protocol must be one of {', '.join(PROTOCOLS)}, not {name!r}")
+    return PROTOCOLS[name]
