@@ -41,7 +41,7 @@ class CodeProblems(ToolEnvironment, Forkable):
     Args:
         generators: names of generators or groups; empty: all of the split.
         split: "train", "test" (their held-out texts) or "held_out" (generators never trained on).
-        difficulty: from 0 to 1.
+        difficulty: from 0 to 1; two numbers: uniform between them.
         problems: only so many different problems occur; 0: unlimited.
         protocol: "plain", "boxed", "mint", "r1ci", "retool", "artist" or "simpletir".
         tools: whether there is a tool.
@@ -53,6 +53,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         critic_knows_answer: whether that critic knows the answer.
         reward: "outcome", "artist" or "retool" (docs/code.md).
         replayed_session: each call runs all earlier code again, in a new process.
+        short_errors: of a traceback only the last line is shown, whatever the protocol.
         noise: characters of noise around each output.
         seconds: of a call.
         instruction: whether the opening says how to write code and answer.
@@ -65,7 +66,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         self,
         generators: Sequence[str] = (),
         split: str = "train",
-        difficulty: float = 0.3,
+        difficulty: float | Sequence[float] = 0.3,
         problems: int = 0,
         protocol: str = "boxed",
         tools: bool = True,
@@ -77,6 +78,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         critic_knows_answer: bool = True,
         reward: str = "outcome",
         replayed_session: bool = False,
+        short_errors: bool = False,
         noise: int = 0,
         seconds: float = 5.0,
         instruction: bool = True,
@@ -85,7 +87,10 @@ class CodeProblems(ToolEnvironment, Forkable):
         super().__init__(render_mode)
         names = [generators] if isinstance(generators, str) else list(generators)
         self.entries, self.split = split_generators(split, names), split
-        self.difficulty = checked_fraction("difficulty", difficulty)
+        bounds = [difficulty] * 2 if isinstance(difficulty, int | float) else list(difficulty)
+        if len(bounds) != 2:
+            raise UserError(f"difficulty must be a number or two of them, not {difficulty!r}")
+        self.easiest, self.hardest = (checked_fraction("difficulty", bound) for bound in bounds)
         self.num_problems = checked_int("problems", problems, 0, 10**9)
         self.protocol = protocol_of(protocol)
         self.tools_allowed = checked_bool("tools", tools)
@@ -96,6 +101,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         self.feedback = checked_feedback(feedback)
         self.critic_knows_answer = checked_bool("critic_knows_answer", critic_knows_answer)
         self._parts, self.reward_bounds = reward_of(reward)
+        self.short_errors = checked_bool("short_errors", short_errors)
         self.noise = checked_int("noise", noise, 0, 10_000)
         self.instruction = checked_bool("instruction", instruction)
         limits = SandboxLimits(seconds=seconds, cpu_seconds=max(seconds, 1.0))
@@ -148,23 +154,18 @@ class CodeProblems(ToolEnvironment, Forkable):
         assert outcome is not None
         self.calls, self.last_failed = self.calls + 1, not outcome.succeeded
         self.failed_calls += self.last_failed
-        if outcome.exit_code == 1 and self.protocol.last_line:
+        if outcome.exit_code == 1 and (self.short_errors or self.protocol.last_line):
             text = outcome.stdout + (outcome.stderr.strip().splitlines() or [""])[-1]
         self.last_output = text.strip() if text != "(no output)" else ""
-        return self._framed_output(self.last_output)
+        return self._with_noise(self.protocol.show_output(self.last_output))
 
-    def _framed_output(self, text: str) -> str:
-        """The output as the protocol shows it, within its noise."""
-        most = self.protocol.max_characters
-        text = text or self.protocol.no_output
-        cut = text if len(text) <= most else f"{text[:most]}...\n[Output Truncated]"
-        framed = self.protocol.output.replace("{}", cut)
+    def _with_noise(self, text: str) -> str:
+        """A text within noise that is a function of the question and the number of calls."""
         if not self.noise:
-            return framed
-        half = self.noise // 2
+            return text
         digest = hashlib.shake_256(f"{self.problem.question}{self.calls}".encode())
-        noise = digest.hexdigest(self.noise)[: self.noise]
-        return f"{noise[:half]}\n{framed}\n{noise[half:]}"
+        noise, half = digest.hexdigest(self.noise)[: self.noise], self.noise // 2
+        return f"{noise[:half]}\n{text}\n{noise[half:]}"
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         if options:
@@ -172,7 +173,8 @@ class CodeProblems(ToolEnvironment, Forkable):
         rng = self.np_random
         if self.num_problems:
             rng = type(rng)(type(rng.bit_generator)(int(rng.integers(self.num_problems))))
-        entry, self.problem = draw_problem(rng, self.entries, self.split, self.difficulty)
+        difficulty = self.easiest + float(rng.random()) * (self.hardest - self.easiest)
+        entry, self.problem = draw_problem(rng, self.entries, self.split, difficulty)
         self.generator = entry.name
         self._rewind()
         instruction = f" {self.protocol.instruction}" if self.instruction else ""

@@ -59,6 +59,13 @@ class CodeProtocol:
             return None
         return _unboxed(inner.strip())
 
+    def show_output(self, text: str) -> str:
+        """What the agent reads of an output."""
+        text = text or self.no_output
+        if len(text) > self.max_characters:
+            text = f"{text[: self.max_characters]}...\n[Output Truncated]"
+        return self.output.replace("{}", text)
+
     def write_answer(self, answer: str) -> str:
         """The text of an answer, as a demonstration has it."""
         return f"{self.start}{answer}{self.end}"

@@ -13,6 +13,7 @@ MODULES = (
     "advantages.group",
     "advantages.token_weights",
     "losses.covariance",
+    "experience.potential_stages",
     "experience.replay",
     "experience.filters",
     "experience.penalties",

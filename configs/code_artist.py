@@ -1,0 +1,30 @@
+"""ARTIST (arXiv 2505.01441): GRPO with tool outputs masked, on composite or outcome rewards.
+
+The composite reward has an answer of 2, a format up to 1 and the share of calls that succeed; all
+parts are on record in both variants. `:outcome` trains on the answer alone, `:smoke` takes two
+steps of each phase.
+
+Hardware: 2 CPU cores; time and score: docs/code.md
+
+    agentrl-train --config=configs/code_artist.py[:outcome]
+"""
+
+from agentrl_jax.algorithms.experience.rewards import WeightedParts
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.training.config import Experiment
+
+PARTS = {"answer": 1.0, "format": 1.0, "tool": 1.0}
+
+
+def get_config(variant: str = "composite") -> Experiment:
+    weights = pick(variant, "code_artist", composite=PARTS, outcome={"answer": 1.0}, smoke=PARTS)
+    smoke = variant == "smoke"
+    return code_experiment(
+        f"code-artist-{variant}",
+        grpo(rewards=WeightedParts(weights), **TRAINING_SETTINGS),
+        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        {"protocol": "artist", "reward": "artist"},
+        smoke,
+    )

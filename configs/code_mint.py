@@ -1,0 +1,35 @@
+"""MINT (arXiv 2309.10691): success within k turns, with and without feedback, before and after RL.
+
+A turn is code or one of two proposals; the policy reads how many of both are left. It is evaluated
+at k = 1 to 5 (one proposal at k = 1) and, at k = 5, with a critic by rules that knows the answer.
+`:feedback` trains with that critic, `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; time and score: docs/code.md
+
+    agentrl-train --config=configs/code_mint.py[:feedback]
+"""
+
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.training.config import Experiment
+
+MINT = {"protocol": "mint", "budget_notice": True, "proposals": 2}
+
+
+def get_config(variant: str = "method") -> Experiment:
+    feedback = pick(variant, "code_mint", method="none", feedback="textual", smoke="textual")
+    budgets = {
+        f"k{k}": code_spec(**MINT | {"split": "test", "horizon": k, "proposals": min(k, 2)})
+        for k in range(1, 6)
+    }
+    critic = code_spec(**MINT, split="test", horizon=5, feedback="textual")
+    smoke = variant == "smoke"
+    return code_experiment(
+        f"code-mint-{variant}",
+        grpo(**TRAINING_SETTINGS),
+        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        {**MINT, "horizon": 5, "feedback": feedback},
+        smoke,
+        evaluated={**budgets, "k5-feedback": critic},
+    )

@@ -1,0 +1,39 @@
+"""R1-Code-Interpreter (arXiv 2505.21668): tasks in stages by potential 4 p (1 - p), or uniformly.
+
+The set has trivial to impossible problems. The first sweep over it measures each task's success
+rate p; then four stages draw from the tasks of the highest potential, and from more and more others.
+`:uniform` draws from all at once, `:smoke` takes two steps of each phase. The evaluation has
+held-out texts, and held-out generators.
+
+Hardware: 2 CPU cores; time and score: docs/code.md
+
+    agentrl-train --config=configs/code_r1ci.py[:uniform]
+"""
+
+from agentrl_jax.algorithms.experience.potential_stages import PotentialStages
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.task_set import TaskSet
+
+R1CI = {"protocol": "r1ci", "difficulty": (0.0, 1.0)}
+UNSEEN = ("modular_inverse", "numbers_with_digit_sum", "longest_run")
+
+
+def get_config(variant: str = "stages") -> Experiment:
+    stages = PotentialStages(stages=4, draws_per_stage=8)
+    sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)
+    smoke = variant == "smoke"
+    tasks = TaskSet(4 if smoke else 64, sampler, code_spec(**R1CI))
+    return code_experiment(
+        f"code-r1ci-{variant}",
+        grpo(**TRAINING_SETTINGS),
+        rollouts(*((2, 4) if smoke else (8, 8)), task_source=tasks),
+        R1CI,
+        smoke,
+        evaluated={
+            "test": code_spec(**R1CI | {"split": "test", "generators": EASY}),
+            "unseen": code_spec(**R1CI | {"split": "held_out", "generators": UNSEEN}),
+        },
+    )

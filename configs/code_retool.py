@@ -1,0 +1,36 @@
+"""ReTool (arXiv 2504.11536): RL with code against RL on texts alone, from one start.
+
+Both begin with the same fine-tuning, whose demonstrations are half with code and half answers at
+once. Reward: 1, or for a failure -1 to -.6 with the number of its messages; clip .2 and .28, no KL.
+`:text` trains without the tool, `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; time and score: docs/code.md
+
+    agentrl-train --config=configs/code_retool.py[:text]
+"""
+
+from agentrl_jax.algorithms.losses.ppo import PPO
+from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.training.config import Experiment
+
+RETOOL = {"protocol": "retool", "reward": "retool"}
+
+
+def get_config(variant: str = "tool") -> Experiment:
+    tools = pick(variant, "code_retool", tool=True, text=False, smoke=True)
+    smoke = variant == "smoke"
+    both = {"tool": code_spec(**RETOOL), "text": code_spec(**RETOOL, tools=False)}
+    return code_experiment(
+        f"code-retool-{variant}",
+        grpo(surrogate=PPO(0.2, 0.28), **TRAINING_SETTINGS),
+        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        {**RETOOL, "tools": tools},
+        smoke,
+        demonstrated=both,
+        evaluated={
+            "tool": code_spec(**RETOOL, split="test"),
+            "text": code_spec(**RETOOL, split="test", tools=False),
+        },
+    )

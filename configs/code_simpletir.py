@@ -1,0 +1,32 @@
+"""SimpleTIR (arXiv 2509.02479) on outputs of code that the policy has never read.
+
+In RL each output stands within 64 characters of noise, demonstrations have none, and texts are
+sampled at temperature 1.3: turns without code or answer (void ones) are frequent. `:base` trains on
+trajectories with void turns too, `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; time and score: docs/code.md
+
+    agentrl-train --config=configs/code_simpletir.py[:base]
+"""
+
+from agentrl_jax.algorithms.methods.tool_use import simpletir
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.training.config import Experiment
+
+PROTOCOL = {"protocol": "simpletir", "horizon": 5}
+
+
+def get_config(variant: str = "method") -> Experiment:
+    drop_void = pick(variant, "code_simpletir", method=True, base=False, smoke=True)
+    smoke = variant == "smoke"
+    config = code_experiment(
+        f"code-simpletir-{variant}",
+        simpletir(drop_void, **TRAINING_SETTINGS),
+        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        {**PROTOCOL, "noise": 64},
+        smoke,
+        demonstrated={"quiet": code_spec(**PROTOCOL)},
+    )
+    config.agent.temperature = 1.3
+    return config
