@@ -219,6 +219,7 @@ class CodeProblems(ToolEnvironment, Forkable):
             void=is_void,
             formatted=not is_void,
             answer=answer,
+            gold=self.problem.answer,
             stopped=answer is not None and terminated,
             code_failed=bool(info["called_tools"]) and self.last_failed,
         )
