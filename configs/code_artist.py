@@ -9,8 +9,7 @@ Hardware: 2 CPU cores; time and score: docs/code.md
     agentrl-train --config=configs/code_artist.py[:outcome]
 """
 
-from agentrl_jax.algorithms.experience.rewards import WeightedParts
-from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.methods import artist
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
@@ -23,7 +22,7 @@ def get_config(variant: str = "composite") -> Experiment:
     smoke = variant == "smoke"
     return code_experiment(
         f"code-artist-{variant}",
-        grpo(rewards=WeightedParts(weights), **TRAINING_SETTINGS),
+        artist(weights, **TRAINING_SETTINGS),
         rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
         {"protocol": "artist", "reward": "artist"},
         smoke,

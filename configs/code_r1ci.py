@@ -1,7 +1,7 @@
 """R1-Code-Interpreter (arXiv 2505.21668): tasks in stages by potential 4 p (1 - p), or uniformly.
 
 The set has trivial to impossible problems. The first sweep over it measures each task's success
-rate p; then four stages draw from the tasks of the highest potential, and from more and more others.
+rate p; then four stages draw from those of the highest potential, and from more and more others.
 `:uniform` draws from all at once, `:smoke` takes two steps of each phase. The evaluation has
 held-out texts, and held-out generators.
 
@@ -11,7 +11,7 @@ Hardware: 2 CPU cores; time and score: docs/code.md
 """
 
 from agentrl_jax.algorithms.experience.potential_stages import PotentialStages
-from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.methods import r1_code_interpreter
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
@@ -28,12 +28,12 @@ def get_config(variant: str = "stages") -> Experiment:
     tasks = TaskSet(4 if smoke else 64, sampler, code_spec(**R1CI))
     return code_experiment(
         f"code-r1ci-{variant}",
-        grpo(**TRAINING_SETTINGS),
+        r1_code_interpreter(**TRAINING_SETTINGS),
         rollouts(*((2, 4) if smoke else (8, 8)), task_source=tasks),
         R1CI,
         smoke,
         evaluated={
-            "test": code_spec(**R1CI | {"split": "test", "generators": EASY}),
+            "test": code_spec(**R1CI, split="test"),
             "unseen": code_spec(**R1CI | {"split": "held_out", "generators": UNSEEN}),
         },
     )

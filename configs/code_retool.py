@@ -9,8 +9,7 @@ Hardware: 2 CPU cores; time and score: docs/code.md
     agentrl-train --config=configs/code_retool.py[:text]
 """
 
-from agentrl_jax.algorithms.losses.ppo import PPO
-from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.methods import retool
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
@@ -24,7 +23,7 @@ def get_config(variant: str = "tool") -> Experiment:
     both = {"tool": code_spec(**RETOOL), "text": code_spec(**RETOOL, tools=False)}
     return code_experiment(
         f"code-retool-{variant}",
-        grpo(surrogate=PPO(0.2, 0.28), **TRAINING_SETTINGS),
+        retool(**TRAINING_SETTINGS),
         rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
         {**RETOOL, "tools": tools},
         smoke,

@@ -1,6 +1,6 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
 latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, base_model, fine_tuning, sandbox or sandbox_attacks.
+archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks or code.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -36,6 +36,7 @@ MODULES = {
     "fine_tuning": "fine_tuning.FineTuning",
     "sandbox": "sandbox.cost.SandboxCost",
     "sandbox_attacks": "sandbox.table.AttackTable",
+    "code": "code_problems.CodeProblemsBench",
 }
 
 

@@ -33,6 +33,9 @@ docstrings say which values are the paper's, which the released code's, and whic
 | SUPO | 2510.06727 | `supo` | `tool_use` |
 | WebAgent-R1 | 2505.16421 | `webagent_r1` | `tool_use` |
 | INSPO | 2512.01945 | `inspo` | `tool_use` |
+| ReTool | 2504.11536 | `retool` | `code_use` |
+| ARTIST | 2505.01441 | `artist` | `code_use` |
+| R1-Code-Interpreter | 2505.21668 | `r1_code_interpreter` | `code_use` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
 | EPO (strategic reasoning) | 2502.12486 | `epo_strategic` | `multi_turn` |
@@ -60,6 +63,7 @@ from agentrl_jax.algorithms.methods.actor_critic import (
     vapo,
     vla_rl,
 )
+from agentrl_jax.algorithms.methods.code_use import artist, r1_code_interpreter, retool
 from agentrl_jax.algorithms.methods.expert_iteration import ExpertIterationConfig
 from agentrl_jax.algorithms.methods.group_relative import (
     cispo,
@@ -119,6 +123,7 @@ __all__ = [
     "archer_offline",
     "arpo",
     "arpo_gui",
+    "artist",
     "bfs_prover",
     "bi_level_ppo",
     "chai",
@@ -144,12 +149,14 @@ __all__ = [
     "ppo_with_imitation",
     "practitioners_ppo",
     "practitioners_rloo",
+    "r1_code_interpreter",
     "rebel",
     "refuel",
     "refuel_online",
     "reinforce_offline",
     "reinforce_plus_plus",
     "reinforce_plus_plus_with_baseline",
+    "retool",
     "rloo",
     "scaling_inter",
     "self_correcting",

@@ -19,6 +19,7 @@ from support.strategy_runs import AGENT, TOKENIZER, KeyedTextEngine
 from agentrl_jax.algorithms.archer.algorithm import ArcherConfig
 from agentrl_jax.algorithms.methods import (
     actor_critic,
+    code_use,
     expert_iteration,
     group_relative,
     gui,
@@ -229,6 +230,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     "archer": utterance_critic(hierarchical.archer, ACTOR),
     "archer_offline": utterance_critic(hierarchical.archer_offline, ACTOR),
     "arpo": policy_gradient(tool_use.arpo, ("find",), True),
+    "artist": policy_gradient(code_use.artist),
     "arpo_gui": policy_gradient(gui.arpo_gui),
     "bfs_prover": policy_gradient(multi_turn.bfs_prover, 0.1, 0.9),
     "bi_level_ppo": policy_gradient(actor_critic.bi_level_ppo, HEAD),
@@ -257,6 +259,8 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     "ppo_with_imitation": policy_gradient(lmrl_gym.ppo_with_imitation, HEAD),
     "practitioners_ppo": policy_gradient(actor_critic.practitioners_ppo, HEAD),
     "practitioners_rloo": policy_gradient(actor_critic.practitioners_rloo),
+    "r1_code_interpreter": policy_gradient(code_use.r1_code_interpreter),
+    "retool": policy_gradient(code_use.retool),
     "rebel": pairwise_method(pairwise.rebel, 1.0),
     "refuel": pairwise_method(pairwise.refuel, 1.0),
     "refuel_online": pairwise_method(pairwise.refuel_online, top_layers=0),

@@ -23,6 +23,7 @@ from agentrl_jax.algorithms.losses.policy import SurrogateLoss
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.methods import (
     actor_critic,
+    code_use,
     group_relative,
     gui,
     lmrl_gym,
@@ -138,6 +139,9 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "supo": tool_use.supo,
     "webagent-r1": tool_use.webagent_r1,
     "inspo": tool_use.inspo,
+    "retool": code_use.retool,
+    "artist": code_use.artist,
+    "r1-ci": code_use.r1_code_interpreter,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),
     "epo, strategic": multi_turn.epo_strategic,

@@ -3,12 +3,6 @@
 from agentrl_jax.launch.benchmarks.systems.system import System
 
 ABSENT_SYSTEMS = (
-    System(
-        "MINT",
-        "2309.10691",
-        "`ToolEnvironment`, limits of turns, `NoteRequest` to a named model as critic",
-        "code as a tool, its tasks, a critic that knows the solution",
-    ),
     System("RecoWorld", "2509.10397", "", "a recommender's user with moods and instructions"),
     System(
         "MUA-RL",
@@ -53,19 +47,6 @@ ABSENT_SYSTEMS = (
         "2508.13167",
         "`grpo` after fine-tuning, `TagToolFormat`, `Judge`",
         "its roles and tools, distillation from a team of agents",
-    ),
-    System(
-        "R1-Code-Interpreter",
-        "2505.21668",
-        "`grpo`, `FencedCodeToolFormat`, `Mixture` with weights by step, `SuccessRateSampler`",
-        "a sandbox for code, stages by potential",
-    ),
-    System("ReTool", "2504.11536", "`ppo`, `grpo`, `TagToolFormat`", "a sandbox for code"),
-    System(
-        "ARTIST",
-        "2505.01441",
-        "`grpo`, `TagToolFormat`, `ToolEnvironment`",
-        "a sandbox for code, services with a database",
     ),
     System(
         "DataMind",

@@ -1,0 +1,53 @@
+"""Agents that answer questions by running code: ReTool, ARTIST, R1-Code-Interpreter."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agentrl_jax.algorithms.advantages.group import group_normalized
+from agentrl_jax.algorithms.advantages.token_weights import token_mean, trajectory_mean
+from agentrl_jax.algorithms.experience.rewards import OutcomeReward, WeightedParts
+from agentrl_jax.algorithms.losses.ppo import PPO
+from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.learner.optimizer import AdamWConfig
+
+
+def retool(**settings: Any) -> PolicyGradientConfig:
+    """ReTool (arXiv 2504.11536), as its recipe in verl: group-normalized advantages, clip .2 and
+    .28, token mean, no KL, learning rate 1e-6. The paper uses PPO (`ppo`).
+
+    The reward is the environment's: 1 if right, else -1 to -.6 by the number of messages.
+    """
+    return replace(
+        PolicyGradientConfig(
+            group_normalized, token_mean, PPO(0.2, 0.28), optimizer=AdamWConfig(1e-6)
+        ),
+        **settings,
+    )
+
+
+def artist(weights: Mapping[str, float] | None = None, **settings: Any) -> PolicyGradientConfig:
+    """ARTIST (arXiv 2505.01441): GRPO on the sum of rewards for answer, format and tool calls.
+
+    Its learning rate is not known to us.
+
+    Args:
+        weights: of the reward's parts, such as {"answer": 1} for the outcome alone; None: the
+            environment's reward, which is their sum.
+        settings: further fields.
+    """
+    rewards = None if weights is None else WeightedParts(weights)
+    return replace(
+        PolicyGradientConfig(group_normalized, trajectory_mean, PPO(), rewards=rewards), **settings
+    )
+
+
+def r1_code_interpreter(**settings: Any) -> PolicyGradientConfig:
+    """R1-Code-Interpreter (arXiv 2505.21668): GRPO on the outcome alone, without a format reward.
+
+    Its curriculum is the task sampler `potential_stages.PotentialStages`.
+    """
+    return replace(
+        PolicyGradientConfig(group_normalized, trajectory_mean, PPO(), rewards=OutcomeReward()),
+        **settings,
+    )

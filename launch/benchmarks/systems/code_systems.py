@@ -1,0 +1,47 @@
+"""Systems that solve problems with code, on agentrl/CodeProblems-v0 (docs/code.md)."""
+
+from agentrl_jax.launch.benchmarks.systems.system import System
+
+ENVIRONMENTS = ("CodeProblems",)
+CODE_SYSTEMS = (
+    System(
+        "MINT",
+        "2309.10691",
+        "`CodeProblems` with its tags, budgets and critic by rules, `ModelFeedback`",
+        "its tasks of seven data sets, success rates of large models",
+        (),  # a benchmark
+        ("code_mint.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
+    System(
+        "R1-Code-Interpreter",
+        "2505.21668",
+        "`CodeProblems`, `FencedCodeToolFormat`, `PotentialStages`",
+        "its 144 tasks, demonstrations of a large model, rates measured before training",
+        ("r1_code_interpreter",),
+        ("code_r1ci.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
+    System(
+        "ReTool",
+        "2504.11536",
+        "`CodeProblems`, `TagToolFormat`, its reward of failures",
+        "mathematical competitions, its demonstrations",
+        ("retool",),
+        ("code_retool.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
+    System(
+        "ARTIST",
+        "2505.01441",
+        "`CodeProblems`, `TagToolFormat`, its composite reward, `WeightedParts`",
+        "mathematical competitions, services with a database, its grades of the format",
+        ("artist",),
+        ("code_artist.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
+)
