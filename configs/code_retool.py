@@ -29,7 +29,7 @@ def get_config(variant: str = "tool") -> Experiment:
         smoke,
         demonstrated=both,
         evaluated={
-            "tool": code_spec(**RETOOL, split="test"),
-            "text": code_spec(**RETOOL, split="test", tools=False),
+            "test-tool": code_spec(**RETOOL, split="test"),
+            "test-text": code_spec(**RETOOL, split="test", tools=False),
         },
     )

@@ -43,7 +43,7 @@ TRAINING_SETTINGS: dict[str, Any] = {
 def code_spec(**options: Any) -> EnvironmentSpec:
     """The easy problems, with short prompts and errors, and with other options."""
     short = {"instruction": False, "short_errors": True}
-    easy = {"generators": EASY, "difficulty": 0.0, "horizon": 4}
+    easy = {"generators": EASY, "difficulty": 0.2, "horizon": 4}
     return EnvironmentSpec(NAME, {**easy, **short, **options})
 
 

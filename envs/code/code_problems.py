@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.code.checks import NumberCheck
 from agentrl_jax.envs.code.critic import TurnSummary, checked_feedback, feedback_text
-from agentrl_jax.envs.code.episode_rewards import EpisodeCounts, reward_of
-from agentrl_jax.envs.code.generators import draw_problem, split_generators
+from agentrl_jax.envs.code.episode_rewards import NO_COUNTS, EpisodeCounts, has_thought, reward_of
+from agentrl_jax.envs.code.generators import GeneratorEntry, draw_problem, split_generators
 from agentrl_jax.envs.code.problem import Problem
 from agentrl_jax.envs.code.protocols import protocol_of, without_fence
 from agentrl_jax.envs.code.scripted import SCRIPTED_POLICIES
@@ -86,7 +86,7 @@ class CodeProblems(ToolEnvironment, Forkable):
     ) -> None:
         super().__init__(render_mode)
         names = [generators] if isinstance(generators, str) else list(generators)
-        self.entries, self.split = split_generators(split, names), split
+        self.entries, self.split = self._entries(split, names), split
         bounds = [difficulty] * 2 if isinstance(difficulty, int | float) else list(difficulty)
         if len(bounds) != 2:
             raise UserError(f"difficulty must be a number or two of them, not {difficulty!r}")
@@ -115,6 +115,10 @@ class CodeProblems(ToolEnvironment, Forkable):
         )
         self.problem, self.generator = _NO_PROBLEM, ""
         self._rewind()
+
+    def _entries(self, split: str, names: Sequence[str]) -> tuple[GeneratorEntry, ...]:
+        """The generators that problems are drawn from."""
+        return split_generators(split, names)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has a session of its own."""
@@ -209,7 +213,7 @@ class CodeProblems(ToolEnvironment, Forkable):
             answer = None
         is_void = answer is None and not info["called_tools"]
         self.malformed_turns += is_void
-        self.silent_turns += not _has_thought(message.text)
+        self.silent_turns += not has_thought(message.text)
         is_right = answer is not None and self._is_right(answer)
         self.num_proposals += answer is not None
         turns = len(self._step_history) + 1
@@ -223,7 +227,7 @@ class CodeProblems(ToolEnvironment, Forkable):
             stopped=answer is not None and terminated,
             code_failed=bool(info["called_tools"]) and self.last_failed,
         )
-        parts = dict.fromkeys(self._parts(_NO_COUNTS), 0.0)
+        parts = dict.fromkeys(self._parts(NO_COUNTS), 0.0)
         if terminated or truncated:
             info["success"], parts = is_right, self._parts(self._counts(is_right, answer))
         else:
@@ -289,11 +293,3 @@ class CodeProblems(ToolEnvironment, Forkable):
 
     def close(self) -> None:
         self.python_tool.close()
-
-
-_NO_COUNTS = EpisodeCounts(False, False, 0, 0, 0, 0, 0)
-
-
-def _has_thought(text: str) -> bool:
-    """Whether words stand beside the call or the answer."""
-    return any(letter.isalpha() for letter in text.split("<")[0].split("\\")[0])

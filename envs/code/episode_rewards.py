@@ -19,6 +19,14 @@ class EpisodeCounts:
     silent_turns: int  # without a text beside the call or the answer
 
 
+NO_COUNTS = EpisodeCounts(False, False, 0, 0, 0, 0, 0)
+
+
+def has_thought(text: str) -> bool:
+    """Whether words stand before the answer's marks, or beside a call."""
+    return any(letter.isalpha() for letter in text.split("<")[0].split("\\")[0])
+
+
 def outcome(counts: EpisodeCounts) -> dict[str, float]:
     """1 for a right answer."""
     return {"outcome": float(counts.is_right)}

@@ -28,10 +28,12 @@ NEEDS = {
     "agentrl/Chess-v0": "pyspiel",
     "agentrl/ChessEndgames-v0": "pyspiel",
     "agentrl/RemotePriceList-v0": "mcp",
+    "agentrl/ReasoningGym-v0": "reasoning_gym",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 SERVED = {"agentrl/AgentGym-v0"}  # needs a server; tests/tool_servers/test_agent_gym.py
-SANDBOXED = ["agentrl/CodeProblems-v0"]  # environments that run code, which needs Landlock here
+# They run code, which needs Landlock here.
+SANDBOXED = ["agentrl/CodeProblems-v0", "agentrl/ReasoningGym-v0"]
 if sys.platform != "linux" or not kernel.landlock_abi():
     ABSENT = sorted({*ABSENT, *SANDBOXED})
 NAMES = sorted(
