@@ -1,6 +1,7 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
 latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks or code.
+archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code
+or mint.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -37,6 +38,7 @@ MODULES = {
     "sandbox": "sandbox.cost.SandboxCost",
     "sandbox_attacks": "sandbox.table.AttackTable",
     "code": "code_problems.CodeProblemsBench",
+    "mint": "mint.Mint",
 }
 
 
