@@ -1,7 +1,7 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
 latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code
-or mint.
+archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
+code_methods or mint.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -37,6 +37,7 @@ MODULES = {
     "fine_tuning": "fine_tuning.FineTuning",
     "sandbox": "sandbox.cost.SandboxCost",
     "sandbox_attacks": "sandbox.table.AttackTable",
+    "code_methods": "code_claims.CodeMethods",
     "code": "code_problems.CodeProblemsBench",
     "mint": "mint.Mint",
 }

@@ -8,11 +8,15 @@ import pytest
 from agentrl_jax.envs.code.generators import GENERATORS
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims.code_registry import CODE_COMPARISONS
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
+from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.benchmarks.code_problems import (
     SESSIONS,
     CodeProblemsBench,
     generator_table,
 )
+from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.sandbox import kernel
 
 PAGE = Path(__file__).parents[3] / "docs" / "code.md"
@@ -35,3 +39,25 @@ def test_steps_are_measured_with_and_without_code():
     report = CodeProblemsBench(seconds=0.1).run()
     rates = report["steps_per_second"]
     assert rates.keys() == SESSIONS.keys() and all(rate > 1 for rate in rates.values())
+
+
+def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
+    cached = PAGE.parents[1] / "benchmarks" / "results" / "code"
+    for section, table in (
+        ("methods", methods_table),
+        ("configs", configs_note),
+        ("learning", learning_table),
+    ):
+        assert doc_tables.read_section(PAGE, section) == table(CODE_COMPARISONS, cached)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize("comparison", CODE_COMPARISONS, ids=lambda comparison: comparison.name)
+def test_the_sides_of_a_comparison_differ_in_the_method_alone(
+    comparison: Comparison, tmp_path: Path
+):
+    base, method = (load_experiment(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
+    assert base != method and base.seed == method.seed and len(comparison.seeds) == 10
+    assert base.phases["sft"] == method.phases["sft"]
+    assert base.phases["rl"].steps == method.phases["rl"].steps
+    assert base.evaluation == method.evaluation and base.policy == method.policy
