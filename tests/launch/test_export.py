@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.fixtures import device_mesh
 
 from agentrl_jax import models
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
@@ -57,14 +56,18 @@ def logits(policy, params, ids: list[int]):
 def test_an_exported_folder_computes_the_same_logits(tmp_path: Path):
     train(tmp_path / "run")
     export_policy(tmp_path / "run", tmp_path / "out", dtype="float32")
-    _, tokenizer, policy, params = load_policy(tmp_path / "run", mesh=device_mesh())
+    _, tokenizer, policy, params = load_policy(tmp_path / "run")
     again, loaded = models.load(tmp_path / "out")
     assert again.config.qk_norm and type(again) is type(policy.base)
     ids = tokenizer("one and two")["input_ids"]
     assert FolderTokenizer(str(tmp_path / "out"))(())("one and two")["input_ids"] == ids
-    merged = logits(policy.base, policy.merge(params), ids)
+    # The export merges over all devices; the logits are those of one.
+    merged_params, base = (
+        jax.tree.map(jnp.asarray, jax.device_get(x)) for x in (policy.merge(params), params["base"])
+    )
+    merged = logits(policy.base, merged_params, ids)
     np.testing.assert_array_equal(logits(again, loaded, ids), merged)
-    assert np.abs(merged - logits(policy.base, params["base"], ids)).max() > 1e-3
+    assert np.abs(merged - logits(policy.base, base, ids)).max() > 1e-3
     generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     assert generation["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
