@@ -35,8 +35,8 @@ class _LimitedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
-        if response.status_code in (401, 403):
-            self._watch.refusal = response.status_code
+        is_refusal = response.status_code in (401, 403)
+        self._watch.refusal = response.status_code if is_refusal else 0
         response.stream = _LimitedStream(response.stream, self._watch)
         return response
 

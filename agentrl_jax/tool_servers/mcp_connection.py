@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
@@ -72,14 +72,20 @@ class McpConnection:
         Raises:
             EnvironmentFailure, DeadlineExceeded, UserError: see the class.
         """
-        if self.is_broken or self._loop.is_closed():
-            raise EnvironmentFailure(f"the connection to {self.server.name} is lost", "lost")
-        future: Future[ToolOutput] = asyncio.run_coroutine_threadsafe(
-            self._call(tool, arguments), self._loop
-        )
+        lost = EnvironmentFailure(f"the connection to {self.server.name} is lost", "lost")
+        if self.is_broken:
+            raise lost
+        coroutine = self._call(tool, arguments)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop has just been closed
+            coroutine.close()
+            raise lost from None
         seconds = self.server.call_seconds + self.server.probe_seconds + GRACE_SECONDS
         try:
             return future.result(seconds)
+        except CancelledError:
+            raise lost from None
         except TimeoutError:
             future.cancel()
             self.is_broken = True
@@ -177,6 +183,9 @@ class McpConnection:
         except TimeoutError:
             self.is_broken = True
             raise self._late(f"hangs since a call of {tool}", self.server.call_seconds) from None
+        except Exception as error:
+            self.is_broken = True
+            raise self._explained(error) from error
         return ToolOutput(f"Error: {tool} took longer than {self.server.call_seconds:g} s", True)
 
     def _late(self, what: str, seconds: float) -> DeadlineExceeded:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -71,6 +72,13 @@ def quit(status: int) -> str:
     """End the server."""
     print("the shop has burnt down", file=sys.stderr, flush=True)
     os._exit(status)
+
+
+@shop.tool()
+def close_in(seconds: float) -> str:
+    """End the server later."""
+    threading.Timer(seconds, os._exit, (6,)).start()
+    return "soon"
 
 
 @shop.tool()

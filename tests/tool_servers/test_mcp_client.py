@@ -104,8 +104,8 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_tools(connection: McpConnection) -> None:
-    names = ["price", "visit", "photo", "stock_list", "wait", "block", "quit", "flood"]
-    assert [tool.name for tool in connection.tools] == names  # "stock.list" in OpenAI's letters
+    names = "price visit photo stock_list wait block quit close_in flood"  # "stock.list" there
+    assert [tool.name for tool in connection.tools] == names.split()
     price = connection.tools[0]
     assert price.description == "Tell the price of so many of an item."
     assert price.parameters["required"] == ["item"]
@@ -160,6 +160,19 @@ def test_a_server_that_ends_is_a_failure_with_its_status_and_last_words(shop: Mc
     assert failure.value.kind == "died"
     with pytest.raises(EnvironmentFailure, match=r"the connection .* is lost"):
         call(shop, "visit")
+
+
+def test_a_server_that_ends_while_it_is_asked_for_a_sign_of_life_is_a_failure(shop: McpConnection):
+    assert call(shop, "close_in", seconds=1.3).text == "soon"
+    with pytest.raises(EnvironmentFailure, match="exit status is 6"):
+        call(shop, "block", seconds=20)
+
+
+def test_a_closed_connection_answers_no_call():
+    connection = McpConnection(SHOP)
+    connection.close()
+    with pytest.raises(EnvironmentFailure, match="is lost"):
+        call(connection, "visit")
 
 
 def test_a_killed_server_is_a_failure_with_the_signal(shop: McpConnection):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from agentrl_jax.errors import EnvironmentFailure, UserError
-from agentrl_jax.messages import ToolCall
+from agentrl_jax.messages import ImagePart, Message, ToolCall, tool_result
 from agentrl_jax.tools import Tool, ToolOutput, tool
 from agentrl_jax.tools.json_schema import coerce_text, is_tool_schema, violation
 
@@ -87,6 +87,20 @@ def test_a_method_is_a_tool_without_its_self():
     ask = tool(Shop().ask, seconds=1.0, max_characters=9)
     assert list(ask.parameters["properties"]) == ["names"] and ask.seconds == 1
     assert ask.run(ToolCall("", "ask", '{"names": [1, 2]}')) == ToolOutput("ours 3")
+
+
+def test_a_function_may_return_an_output_with_images():
+    image = ImagePart("data:image/png;base64,AA==")
+
+    def look() -> ToolOutput:
+        """Look."""
+        return ToolOutput("x" * 9, True, (image,))
+
+    output = tool(look, max_characters=4).run(ToolCall("", "look", "{}"))
+    assert output == ToolOutput("xxxx\n[cut after 4 of 9 characters]", True, (image,))
+    message = tool_result(ToolCall("call_0", "look", "{}"), "seen", (image,))
+    assert message.images == (image,) and message.text == "seen"
+    assert Message.from_dict(message.to_dict()) == message
 
 
 @pytest.mark.parametrize(
