@@ -1,5 +1,8 @@
 """The tool `python` in an environment."""
 
+import copy
+import gc
+import pickle
 import sys
 from typing import Any
 
@@ -81,3 +84,31 @@ def test_environments_share_a_sandbox_and_sessions_begin_with_a_reset():
     assert shared_sandbox(CONFIG) is shared_sandbox(SandboxConfig(limits=SandboxLimits(1.0)))
     with pytest.raises(UserError, match="call restart"):
         PythonTool(CONFIG).python("1")
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_copy_has_a_session_of_its_own_in_which_the_same_code_has_run(replayed: bool):
+    tool = PythonTool(CONFIG, replayed=replayed)
+    tool.restart()
+    tool.python("x = [1]")
+    tool.python("print(undefined)")
+    for twin in (copy.copy(tool), pickle.loads(pickle.dumps(tool))):
+        assert twin.python("x.append(2)\nx") == "[1, 2]\n" and tool.python("x") == "[1]\n"
+        twin.close()
+    with pytest.raises(UserError, match="call restart"):
+        twin.python("x")
+    assert tool.python("x") == "[1]\n"
+    tool.restart()
+    assert tool.history == () and "NameError" in tool.python("x")
+    tool.close()
+
+
+def test_a_tool_that_is_deleted_ends_its_session():
+    tool = PythonTool(CONFIG)
+    tool.restart()
+    tool.python("1")
+    session = tool._session
+    assert session is not None and not session.is_over
+    del tool
+    gc.collect()
+    assert session.is_over
