@@ -147,7 +147,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         if self.calls >= self.max_tool_calls:
             self.calls, self.failed_calls, self.last_failed = (
                 self.calls + 1,
-                self.failed_calls,
+                self.failed_calls + 1,
                 True,
             )
             return f"Error: at most {self.max_tool_calls} calls are run in an episode"

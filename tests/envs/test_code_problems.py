@@ -106,6 +106,7 @@ def test_calls_are_limited():
     env = make_problems(calls=1, horizon=9)
     assert run_code(env, "1") == "1"
     assert run_code(env, "2").startswith("Error: at most 1 calls")
+    assert (env.calls, env.failed_calls, env.last_output) == (2, 1, "1")
 
 
 def test_without_tools_only_answers_count():
