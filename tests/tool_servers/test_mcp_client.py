@@ -392,4 +392,6 @@ def test_a_policy_trains_with_a_servers_tools(tmp_path: Path):
     assert summary["environment_failures"]["total"] == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines]
-    assert any(step["phase"] == "rl" and np.isfinite(step["loss"]) for step in steps)
+    assert all(np.isfinite(step["loss"]) for step in steps if step["phase"] == "sft")
+    rollouts = [step for step in steps if step["phase"] == "rl"]
+    assert len(rollouts) == 2 and all(step["env/failures"] == 0 for step in rollouts)
