@@ -4,7 +4,7 @@ The composite reward has an answer of 2, a format up to 1 and the share of calls
 parts are on record in both variants. `:outcome` trains on the answer alone, `:smoke` takes two
 steps of each phase.
 
-Hardware: 2 CPU cores; time and score: docs/code.md
+Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
     agentrl-train --config=configs/code_artist.py[:outcome]
 """

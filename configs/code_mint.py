@@ -4,7 +4,7 @@ A turn is code or one of two proposals; the policy reads how many of both are le
 at k = 1 to 5 (one proposal at k = 1) and, at k = 5, with a critic by rules that knows the answer.
 `:feedback` trains with that critic, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; time and score: docs/code.md
+Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
     agentrl-train --config=configs/code_mint.py[:feedback]
 """

@@ -5,7 +5,7 @@ rate p; then four stages draw from those of the highest potential, and from more
 `:uniform` draws from all at once, `:smoke` takes two steps of each phase. The evaluation has
 held-out texts, and held-out generators.
 
-Hardware: 2 CPU cores; time and score: docs/code.md
+Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
     agentrl-train --config=configs/code_r1ci.py[:uniform]
 """

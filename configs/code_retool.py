@@ -4,7 +4,7 @@ Both begin with the same fine-tuning, whose demonstrations are half with code an
 once. Reward: 1, or for a failure -1 to -.6 with the number of its messages; clip .2 and .28, no KL.
 `:text` trains without the tool, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; time and score: docs/code.md
+Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
     agentrl-train --config=configs/code_retool.py[:text]
 """

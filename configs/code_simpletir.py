@@ -4,7 +4,7 @@ In RL each output stands within 64 characters of noise, demonstrations have none
 sampled at temperature 1.3: turns without code or answer (void ones) are frequent. `:base` trains on
 trajectories with void turns too, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; time and score: docs/code.md
+Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
     agentrl-train --config=configs/code_simpletir.py[:base]
 """
