@@ -201,8 +201,9 @@ def test_a_value_before_a_token_is_the_one_after_the_token_before_it():
 
 def test_without_a_sequence_there_is_no_importance_weight():
     scoring = ScoringPass(None, collate([]).token_index, 1)
-    weights, kept = scoring.importance_weights(None, np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
-    assert weights.shape == kept.shape == (0,) and kept.dtype == bool
+    is_used: Any
+    weights, is_used = scoring.importance_weights(None, np.zeros(0), np.zeros(0, np.int64))  # type: ignore[arg-type]
+    assert weights.shape == is_used.shape == (0,) and is_used.dtype == bool
 
 
 def test_metrics_of_credit_count_only_trained_tokens():
