@@ -1,0 +1,296 @@
+"""`SqlQuestions`: questions on databases that an agent answers with a query."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from agentrl_jax.environment import Messages, ScriptedPolicy
+from agentrl_jax.envs.forkable import Forkable
+from agentrl_jax.envs.options import checked_bool, checked_fraction, checked_int
+from agentrl_jax.envs.sql.execution import QueryLimits, QueryResult, ReadOnlyDatabase
+from agentrl_jax.envs.sql.folder import QuestionFolder, read_folder
+from agentrl_jax.envs.sql.grammar import (
+    INSTRUCTION,
+    SqlAction,
+    is_well_formed,
+    observation_text,
+    read_action,
+    without_fence,
+    written_text,
+)
+from agentrl_jax.envs.sql.questions import (
+    DatabaseKey,
+    Question,
+    draw_question,
+    image_of,
+    split_schemas,
+)
+from agentrl_jax.envs.sql.results import checked_comparison, equal_results, result_text
+from agentrl_jax.envs.sql.scripted import SCRIPTED_POLICIES
+from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.messages import Message, user
+from agentrl_jax.tool_environment import ToolEnvironment
+from agentrl_jax.tools import Tool, tool
+
+SCHEMA_VIEWS = ("full", "tables", "none")
+_NO_QUESTION = Question("", "", "")
+_MAX_SCHEMA = 20_000  # characters of the statements in the opening
+
+
+class SqlQuestions(ToolEnvironment, Forkable):
+    """A question on a database: query it with `<sql>`, then answer with a query in `<solution>`.
+
+    The protocol of MARS-SQL (arXiv 2511.01008): a query's result comes back in `<observation>`,
+    with a reminder of the turns that are left. A query may also be a call of the tool `sql`, which
+    `grammar.SQL_TOOL_FORMAT` writes in the same tags. Queries only read, within limits; what a
+    query does wrong, a limit too, is a message that the agent reads.
+
+    The reward comes with the last turn: -1 for an episode that breaks the format
+    (`grammar.is_well_formed`), else 1 if the solution returns what the reference query does, else
+    0. Its parts are `format` and `result`.
+
+    Scripted policies: `random`; `expert`, which looks at the rows, runs the reference query and
+    answers; `recovering`, whose query may have an error that it mends; `mixture`, `recovering`
+    with probability .85.
+
+    Args:
+        businesses: whose databases; empty: all (docs/sql.md).
+        split: "train", or what is never trained on: "schemas", "templates" or "entities".
+        difficulty: from 0 to 1: levels of questions, and events in a database.
+        schemas: different ones of each business.
+        problems: only so many different questions occur; 0: unlimited.
+        horizon: turns before truncation.
+        schema_view: "full", all CREATE TABLE statements in the opening; "tables", those that the
+            reference query needs, as from a perfect grounding agent; "none".
+        evidence: whether the opening says what the content of columns means.
+        comparison: of results: "set" (MARS-SQL) or "strict" (docs/sql.md).
+        format_penalty: whether an episode that breaks the format has the reward -1, not 0.
+        reminder: whether the turns that are left are told.
+        characters: of a shown result; of a longer one the first 10 rows are shown.
+        instruction: whether the opening says how to query and answer.
+        steps, seconds, rows: limits of a query (`QueryLimits`).
+        folder: of databases and questions in the form of Spider or BIRD; empty: generated.
+        questions_file: that file of the folder.
+    """
+
+    reward_bounds = (-1.0, 1.0)
+    max_calls = 1
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(SCRIPTED_POLICIES)
+
+    def __init__(
+        self,
+        businesses: Sequence[str] = (),
+        split: str = "train",
+        difficulty: float = 0.3,
+        schemas: int = 24,
+        problems: int = 0,
+        horizon: int = 5,
+        schema_view: str = "full",
+        evidence: bool = False,
+        comparison: str = "set",
+        format_penalty: bool = True,
+        reminder: bool = True,
+        characters: int = 2000,
+        instruction: bool = True,
+        steps: int = QueryLimits.steps,
+        seconds: float = QueryLimits.seconds,
+        rows: int = QueryLimits.rows,
+        folder: str = "",
+        questions_file: str = "",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode)
+        names = [businesses] if isinstance(businesses, str) else businesses
+        self.businesses, self.split = tuple(names), split
+        self.difficulty = checked_fraction("difficulty", difficulty)
+        self.num_schemas = checked_int("schemas", schemas, 1, 1000)
+        split_schemas(split, self.businesses, self.num_schemas)
+        self.num_problems = checked_int("problems", problems, 0, 10**9)
+        self.horizon = checked_int("horizon", horizon, 1, 1000)
+        if schema_view not in SCHEMA_VIEWS:
+            known = ", ".join(SCHEMA_VIEWS)
+            raise UserError(f"schema_view must be one of {known}, not {schema_view!r}")
+        self.schema_view = schema_view
+        self.evidence = checked_bool("evidence", evidence)
+        self.comparison = checked_comparison(comparison)
+        self.format_penalty = checked_bool("format_penalty", format_penalty)
+        self.reminder = checked_bool("reminder", reminder)
+        self.characters = checked_int("characters", characters, 20, 10**6)
+        self.instruction = checked_bool("instruction", instruction)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise UserError(f"seconds must be a positive number, not {seconds!r}")
+        self.limits = QueryLimits(
+            checked_int("steps", steps, 1000, 10**12),
+            float(seconds),
+            checked_int("rows", rows, 1, 10**6),
+        )
+        self.folder: QuestionFolder | None = None
+        if folder:
+            if split != "train" or self.businesses:
+                raise UserError("a folder has no split or businesses: set questions_file instead")
+            self.folder = read_folder(folder, questions_file)
+        self.rules = (
+            f"Answer the question with a query, in at most {horizon} turns. {INSTRUCTION} The "
+            "database only answers SELECT."
+        )
+        self.question = _NO_QUESTION
+        self._database: ReadOnlyDatabase | None = None
+        self._gold: QueryResult | None = None
+        self._rewind()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has a connection of its own."""
+        return {**self.__dict__, "_database": None, "_gold": None}
+
+    @property
+    def shows_schema(self) -> bool:
+        return self.schema_view != "none"
+
+    @property
+    def turns_left(self) -> int:
+        return self.horizon - len(self._step_history)
+
+    @property
+    def database(self) -> ReadOnlyDatabase:
+        """The episode's database, which is opened at its first use."""
+        if self._database is None:
+            key = self.question.database
+            if isinstance(key, DatabaseKey):
+                source: bytes | Path = image_of(key)
+            else:
+                assert self.folder is not None
+                source = self.folder.database_path(key)
+            self._database = ReadOnlyDatabase(source, self.limits)
+        return self._database
+
+    @property
+    def gold(self) -> QueryResult:
+        """What the reference query returns."""
+        if self._gold is None:
+            self._gold = self.database.query(self.question.sql)
+            reason = self._gold.error or ("it has too many rows" if self._gold.is_cut else "")
+            if reason:
+                raise EnvironmentFailure(f"the query {self.question.sql!r} has no result: {reason}")
+        return self._gold
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self._statements())
+
+    def _statements(self) -> list[tuple[str, str]]:
+        """Name and CREATE TABLE statement of each table."""
+        sql = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL"
+        result = self.database.query(sql)
+        if result.error:
+            raise EnvironmentFailure(f"the schema cannot be read: {result.error}")
+        return [(str(name), str(statement)) for name, statement in result.rows]
+
+    def _tools(self) -> Sequence[Tool | Callable[..., Any]]:
+        room = self.characters + 1000  # and the tags
+        return (tool(self.sql, self.limits.seconds + 5.0, room),)
+
+    def sql(self, query: str) -> str:
+        """Run a SELECT on the database.
+
+        Args:
+            query: the SQL
+        """
+        return observation_text(self._run_query(query), self.turns_left - 1, self.reminder)
+
+    def _run_query(self, query: str) -> str:
+        result = self.database.query(without_fence(query).strip())
+        self.queries, self.last_error = (*self.queries, query.strip()), result.error
+        self.failed_queries += result.error is not None
+        return result_text(result, self.characters)
+
+    def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        if options:
+            raise UserError(f"SqlQuestions has no reset option {sorted(options)}: it has none")
+        rng = self.np_random
+        if self.num_problems:
+            rng = type(rng)(type(rng.bit_generator)(int(rng.integers(self.num_problems))))
+        if self.folder is None:
+            self.question = draw_question(
+                rng, self.split, self.difficulty, self.businesses, self.num_schemas
+            )
+        else:
+            questions = self.folder.questions
+            self.question = questions[int(rng.integers(len(questions)))]
+        if self._database is not None:
+            self._database.close()
+        self._database = self._gold = None
+        self._rewind()
+        return (user(self._opening_text()),), {}
+
+    def _opening_text(self) -> str:
+        parts = []
+        if self.shows_schema:
+            tables = self.question.tables if self.schema_view == "tables" else ()
+            statements = [s for name, s in self._statements() if not tables or name in tables]
+            parts.append(";\n".join(statements)[:_MAX_SCHEMA] + ";")
+        parts.append(self.question.text)
+        if self.evidence and self.question.evidence:
+            parts.append(f"Evidence: {self.question.evidence}.")
+        if self.instruction:
+            parts.append(INSTRUCTION)
+        return "\n".join(parts)
+
+    def _rewind(self) -> None:
+        self.queries: tuple[str, ...] = ()  # that were run in the episode
+        self.failed_queries = 0
+        self.last_error: str | None = None
+
+    def _step_message(self, message: Message) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
+        action, observation = read_action(message.text), ()
+        info: dict[str, Any] = {}
+        if message.tool_calls:
+            before, action = len(self.queries), SqlAction("")
+            observation, info = self._run_calls(message)
+            if len(self.queries) > before:
+                action = SqlAction("sql", self.queries[-1])
+        turns_left = self.turns_left - 1
+        terminated = action.kind == "solution"
+        truncated = turns_left <= 0 and not terminated
+        if not (terminated or truncated or message.tool_calls):
+            observation = (user(self._answer_text(action, turns_left)),)
+        is_right = terminated and self._is_right(action.query)
+        info |= {
+            "void": not action.kind,
+            "formatted": bool(action.kind),
+            "stopped": terminated,
+            "answer": action.query if terminated else None,
+            "gold": self.question.sql,
+            "query_failed": action.kind == "sql" and self.last_error is not None,
+        }
+        parts = {"format": 0.0, "result": 0.0}
+        if terminated or truncated:
+            well_formed = is_well_formed([*self._turns(), written_text(message)])
+            if not well_formed:
+                parts["format"] = -float(self.format_penalty)
+            parts["result"] = float(is_right and well_formed)
+            info |= {"success": is_right and well_formed, "well_formed": well_formed}
+        return observation, sum(parts.values()), terminated, truncated, {**info, "rewards": parts}
+
+    def _answer_text(self, action: SqlAction, turns_left: int) -> str:
+        """The observation of a turn without tool calls."""
+        output = f"Error: there is no complete query or solution. {INSTRUCTION}"
+        if action.kind == "sql":
+            output = self._run_query(action.query)
+        return observation_text(output, turns_left, self.reminder)
+
+    def _turns(self) -> list[str]:
+        return [written_text(message) for message, _ in self._step_history]
+
+    def _is_right(self, query: str) -> bool:
+        """Whether a solution returns what the reference query does."""
+        result = self.database.query(query)
+        if result.error is not None or result.is_cut:
+            return False
+        rows, gold = result.rows, self.gold.rows
+        return equal_results(rows, gold, self.comparison, self.question.is_ordered)
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
