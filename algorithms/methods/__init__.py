@@ -36,6 +36,7 @@ docstrings say which values are the paper's, which the released code's, and whic
 | ReTool | 2504.11536 | `retool` | `code_use` |
 | ARTIST | 2505.01441 | `artist` | `code_use` |
 | R1-Code-Interpreter | 2505.21668 | `r1_code_interpreter` | `code_use` |
+| MARS-SQL | 2511.01008 | `mars_sql` | `code_use` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
 | EPO (strategic reasoning) | 2502.12486 | `epo_strategic` | `multi_turn` |
@@ -63,7 +64,12 @@ from agentrl_jax.algorithms.methods.actor_critic import (
     vapo,
     vla_rl,
 )
-from agentrl_jax.algorithms.methods.code_use import artist, r1_code_interpreter, retool
+from agentrl_jax.algorithms.methods.code_use import (
+    artist,
+    mars_sql,
+    r1_code_interpreter,
+    retool,
+)
 from agentrl_jax.algorithms.methods.expert_iteration import ExpertIterationConfig
 from agentrl_jax.algorithms.methods.group_relative import (
     cispo,
@@ -142,6 +148,7 @@ __all__ = [
     "ilql",
     "inspo",
     "mars",
+    "mars_sql",
     "mind",
     "monte_carlo",
     "online_filtered_cloning",

@@ -1,4 +1,4 @@
-"""Agents that answer questions by running code: ReTool, ARTIST, R1-Code-Interpreter."""
+"""Agents that run code or queries: ReTool, ARTIST, R1-Code-Interpreter, MARS-SQL."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,5 +49,20 @@ def r1_code_interpreter(**settings: Any) -> PolicyGradientConfig:
     """
     return replace(
         PolicyGradientConfig(group_normalized, trajectory_mean, PPO(), rewards=OutcomeReward()),
+        **settings,
+    )
+
+
+def mars_sql(**settings: Any) -> PolicyGradientConfig:
+    """MARS-SQL's generation agent (arXiv 2511.01008): GRPO, clip .2, no KL, gradients clipped at
+    .5, learning rate 1e-6.
+
+    The reward is the environment's: -1 for an episode that breaks the format, else 1 if the
+    solution's result is right and 0 if not. Published: groups of 3, temperature .6, top-p .95. The
+    validator is `BestOfN` by `YesProbability` after `VerifierExamples`.
+    """
+    optimizer = AdamWConfig(1e-6, clip_norm=0.5)
+    return replace(
+        PolicyGradientConfig(group_normalized, trajectory_mean, PPO(0.2, 0.2), optimizer=optimizer),
         **settings,
     )

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentrl_jax.envs.options import checked_int
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 # Functions that return little more than they are given. Not in the list: what makes large values
@@ -54,6 +55,17 @@ class QueryLimits:
     seconds: float = 5.0
     rows: int = 1000
     cell_bytes: int = 100_000
+
+
+def checked_limits(steps: int, seconds: float, rows: int) -> QueryLimits:
+    """The limits where they are in range. Raises UserError, which names the one that is not."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise UserError(f"seconds must be a positive number, not {seconds!r}")
+    return QueryLimits(
+        checked_int("steps", steps, 1000, 10**12),
+        float(seconds),
+        checked_int("rows", rows, 1, 10**6),
+    )
 
 
 @dataclass(frozen=True)
@@ -162,6 +174,19 @@ class ReadOnlyDatabase:
                 return QueryResult(error=self._explain(error))
             finally:
                 cursor.close()
+
+    def tables(self) -> dict[str, str]:
+        """Name and CREATE TABLE statement of each table.
+
+        Raises:
+            EnvironmentFailure: they cannot be read.
+        """
+        result = self.query(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND sql != ''"
+        )
+        if result.error:
+            raise EnvironmentFailure(f"the schema cannot be read: {result.error}")
+        return {str(name): str(statement) for name, statement in result.rows}
 
     def _fetch(self, cursor: sqlite3.Cursor) -> QueryResult:
         if cursor.description is None:

@@ -57,6 +57,12 @@ def is_well_formed(turns: Sequence[str]) -> bool:
     )
 
 
+def thoughts_of(texts: Sequence[str]) -> list[str]:
+    """The thoughts in some turns, without their tags."""
+    matches = (match for text in texts for match in _THOUGHT.finditer(text))
+    return [match[0].removeprefix("<think>").removesuffix("</think>") for match in matches]
+
+
 def observation_text(output: str, turns_left: int, reminder: bool) -> str:
     """What the environment writes after a turn."""
     text = f"<observation>\n{output}\n</observation>"

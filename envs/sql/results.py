@@ -1,5 +1,6 @@
 """Results as texts, and whether two are equal."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -39,6 +40,17 @@ def equal_results(
     if comparison == "set":
         return frozenset(first) == frozenset(second)
     return first == second if is_ordered else Counter(first) == Counter(second)
+
+
+def result_key(rows: Iterable[Sequence]) -> str:
+    """A short text that is the same for equal sets of rows, to count votes for results."""
+    lines = sorted({repr(tuple(map(_number, comparable(row)))) for row in rows})
+    return hashlib.blake2b("\n".join(lines).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _number(value: object) -> object:
+    """2 for 2.0, which is the same number in another text."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _cell(value: object) -> str:

@@ -8,7 +8,12 @@ from typing import Any, ClassVar
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
 from agentrl_jax.envs.options import checked_bool, checked_fraction, checked_int
-from agentrl_jax.envs.sql.execution import QueryLimits, QueryResult, ReadOnlyDatabase
+from agentrl_jax.envs.sql.execution import (
+    QueryLimits,
+    QueryResult,
+    ReadOnlyDatabase,
+    checked_limits,
+)
 from agentrl_jax.envs.sql.folder import QuestionFolder, read_folder
 from agentrl_jax.envs.sql.grammar import (
     INSTRUCTION,
@@ -26,7 +31,12 @@ from agentrl_jax.envs.sql.questions import (
     image_of,
     split_schemas,
 )
-from agentrl_jax.envs.sql.results import checked_comparison, equal_results, result_text
+from agentrl_jax.envs.sql.results import (
+    checked_comparison,
+    equal_results,
+    result_key,
+    result_text,
+)
 from agentrl_jax.envs.sql.scripted import SCRIPTED_POLICIES
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, user
@@ -35,6 +45,7 @@ from agentrl_jax.tools import Tool, tool
 
 SCHEMA_VIEWS = ("full", "tables", "none")
 _NO_QUESTION = Question("", "", "")
+_PREVIEW = 400  # characters of a solution's result, for a validator
 _MAX_SCHEMA = 20_000  # characters of the statements in the opening
 
 
@@ -111,20 +122,14 @@ class SqlQuestions(ToolEnvironment, Forkable):
         if schema_view not in SCHEMA_VIEWS:
             known = ", ".join(SCHEMA_VIEWS)
             raise UserError(f"schema_view must be one of {known}, not {schema_view!r}")
-        self.schema_view = schema_view
+        self.schema_view, self.shows_schema = schema_view, schema_view != "none"
         self.evidence = checked_bool("evidence", evidence)
         self.comparison = checked_comparison(comparison)
         self.format_penalty = checked_bool("format_penalty", format_penalty)
         self.reminder = checked_bool("reminder", reminder)
         self.characters = checked_int("characters", characters, 20, 10**6)
         self.instruction = checked_bool("instruction", instruction)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise UserError(f"seconds must be a positive number, not {seconds!r}")
-        self.limits = QueryLimits(
-            checked_int("steps", steps, 1000, 10**12),
-            float(seconds),
-            checked_int("rows", rows, 1, 10**6),
-        )
+        self.limits = checked_limits(steps, seconds, rows)
         self.folder: QuestionFolder | None = None
         if folder:
             if split != "train" or self.businesses:
@@ -142,10 +147,6 @@ class SqlQuestions(ToolEnvironment, Forkable):
     def __getstate__(self) -> dict[str, Any]:
         """A copy has a connection of its own."""
         return {**self.__dict__, "_database": None, "_gold": None}
-
-    @property
-    def shows_schema(self) -> bool:
-        return self.schema_view != "none"
 
     @property
     def turns_left(self) -> int:
@@ -176,15 +177,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self._statements())
-
-    def _statements(self) -> list[tuple[str, str]]:
-        """Name and CREATE TABLE statement of each table."""
-        sql = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL"
-        result = self.database.query(sql)
-        if result.error:
-            raise EnvironmentFailure(f"the schema cannot be read: {result.error}")
-        return [(str(name), str(statement)) for name, statement in result.rows]
+        return tuple(self.database.tables())
 
     def _tools(self) -> Sequence[Tool | Callable[..., Any]]:
         room = self.characters + 1000  # and the tags
@@ -227,7 +220,9 @@ class SqlQuestions(ToolEnvironment, Forkable):
         parts = []
         if self.shows_schema:
             tables = self.question.tables if self.schema_view == "tables" else ()
-            statements = [s for name, s in self._statements() if not tables or name in tables]
+            statements = [
+                s for name, s in self.database.tables().items() if not tables or name in tables
+            ]
             parts.append(";\n".join(statements)[:_MAX_SCHEMA] + ";")
         parts.append(self.question.text)
         if self.evidence and self.question.evidence:
@@ -254,7 +249,6 @@ class SqlQuestions(ToolEnvironment, Forkable):
         truncated = turns_left <= 0 and not terminated
         if not (terminated or truncated or message.tool_calls):
             observation = (user(self._answer_text(action, turns_left)),)
-        is_right = terminated and self._is_right(action.query)
         info |= {
             "void": not action.kind,
             "formatted": bool(action.kind),
@@ -265,12 +259,24 @@ class SqlQuestions(ToolEnvironment, Forkable):
         }
         parts = {"format": 0.0, "result": 0.0}
         if terminated or truncated:
-            well_formed = is_well_formed([*self._turns(), written_text(message)])
-            if not well_formed:
-                parts["format"] = -float(self.format_penalty)
-            parts["result"] = float(is_right and well_formed)
-            info |= {"success": is_right and well_formed, "well_formed": well_formed}
+            result = self.database.query(action.query) if terminated else None
+            actions = [*(earlier for earlier, _ in self._step_history), message]
+            well_formed = is_well_formed(list(map(written_text, actions)))
+            success = result is not None and well_formed and self._is_right(result)
+            parts["format"] = 0.0 if well_formed else -float(self.format_penalty)
+            parts["result"] = float(success)
+            info |= {"success": success, "well_formed": well_formed, **self._summary(result)}
         return observation, sum(parts.values()), terminated, truncated, {**info, "rewards": parts}
+
+    def _summary(self, result: QueryResult | None) -> dict[str, Any]:
+        """What a validator and a vote read of a finished episode."""
+        has_rows = result is not None and result.error is None
+        return {
+            "question": self.question.text,
+            "evidence": self.question.evidence if self.evidence else "",
+            "preview": result_text(result, _PREVIEW) if result else "",
+            "result": result_key(result.rows) if result and has_rows else None,
+        }
 
     def _answer_text(self, action: SqlAction, turns_left: int) -> str:
         """The observation of a turn without tool calls."""
@@ -279,12 +285,8 @@ class SqlQuestions(ToolEnvironment, Forkable):
             output = self._run_query(action.query)
         return observation_text(output, turns_left, self.reminder)
 
-    def _turns(self) -> list[str]:
-        return [written_text(message) for message, _ in self._step_history]
-
-    def _is_right(self, query: str) -> bool:
-        """Whether a solution returns what the reference query does."""
-        result = self.database.query(query)
+    def _is_right(self, result: QueryResult) -> bool:
+        """Whether a solution returned what the reference query does."""
         if result.error is not None or result.is_cut:
             return False
         rows, gold = result.rows, self.gold.rows

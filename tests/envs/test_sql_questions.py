@@ -27,12 +27,14 @@ from agentrl_jax.envs.sql.questions import (
     schema_of,
     split_overlap,
 )
-from agentrl_jax.envs.sql.results import equal_results, result_text
+from agentrl_jax.envs.sql.results import equal_results, result_key, result_text
 from agentrl_jax.envs.sql.scripted import call_sql
 from agentrl_jax.envs.sql.sql_questions import SqlQuestions
 from agentrl_jax.envs.sql.templates import Scene, rounded
+from agentrl_jax.envs.sql.validator import solution_result, validator_prompt
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
+from agentrl_jax.trajectories import Trajectory, Turn
 
 
 def make_questions(seed: int = 0, **options) -> SqlQuestions:
@@ -198,6 +200,30 @@ def test_the_opening_has_the_schema_that_was_chosen():
     assert lines["tables"] == len(tables.question.tables) < lines["full"]
     assert "Evidence: " in tables._opening[0].text and "Evidence" not in full._opening[0].text
     assert "CREATE" not in make_questions(7, schema_view="none")._opening[0].text
+
+
+def test_the_validator_reads_the_last_thoughts_the_solution_and_its_result():
+    env = make_questions(evidence=True)
+    turns = []
+    for text in (
+        "<think>first</think><sql>SELECT 1</sql>",
+        call_sql("second", "SELECT 2"),
+        "<think>third</think><solution>SELECT 'a' AS word</solution>",
+    ):
+        action = text if isinstance(text, Message) else Message("assistant", text)
+        observation, reward, terminated, _, info = env.step(action)
+        turns.append(Turn((), action, observation, reward, info=info, terminated=terminated))
+    trajectory = Trajectory(opening=env._opening, turns=tuple(turns))
+    (message,) = validator_prompt(trajectory)
+    question, evidence = env.question.text, env.question.evidence
+    expected = f"{question}\n{evidence}\nsecond\nthird\nSELECT 'a' AS word\nword\n   a\n"
+    assert message.text == expected
+    assert solution_result(trajectory) == result_key([("a",), ("a",)])
+
+
+def test_equal_sets_of_rows_have_one_key():
+    assert result_key([(1, "a"), (2, None)]) == result_key([(2.0, None), (1, "a"), (1, "a")])
+    assert result_key([(1,)]) != result_key([("1",)]) and result_key([]) != result_key([(None,)])
 
 
 def test_a_number_of_problems_recurs():

@@ -252,6 +252,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     "ilql": token_values(lmrl_gym.ilql),
     "inspo": policy_gradient(tool_use.inspo),
     "mars": policy_gradient(multi_turn.mars),
+    "mars_sql": policy_gradient(code_use.mars_sql),
     "mind": policy_gradient(multi_turn.mind, 0.1, ("a",), 0.1),
     "monte_carlo": token_values(lmrl_gym.monte_carlo),
     "online_filtered_cloning": policy_gradient(lmrl_gym.online_filtered_cloning),

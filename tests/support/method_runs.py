@@ -141,6 +141,7 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "inspo": tool_use.inspo,
     "retool": code_use.retool,
     "artist": code_use.artist,
+    "mars-sql": code_use.mars_sql,
     "r1-ci": code_use.r1_code_interpreter,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),

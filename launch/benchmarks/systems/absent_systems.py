@@ -24,13 +24,6 @@ ABSENT_SYSTEMS = (
         "medical dialogues and their ranked replies",
     ),
     System(
-        "MARS-SQL",
-        "2511.01008",
-        "`grpo`, `ToolEnvironment`, `VerifierExamples` and `BestOfN` by `YesProbability` (the "
-        "validator), `MajorityVote`",
-        "SQL and tables, schemas to prune",
-    ),
-    System(
         "Search Self-play",
         "2510.18821",
         "`SelfPlay` for games, two agents of one set of weights, `PerAgent`",

@@ -1,4 +1,4 @@
-"""Systems that solve problems with code, on agentrl/CodeProblems-v0 (docs/code.md)."""
+"""Systems that solve problems with code (docs/code.md) or queries (docs/sql.md)."""
 
 from agentrl_jax.launch.benchmarks.systems.system import System
 
@@ -43,5 +43,16 @@ CODE_SYSTEMS = (
         ("code_artist.py",),
         "own kind",
         ENVIRONMENTS,
+    ),
+    System(
+        "MARS-SQL",
+        "2511.01008",
+        "`SqlQuestions` with its tags, format and reward, `VerifierExamples` and `BestOfN` by "
+        "`YesProbability` (the validator), `MajorityVote` of results",
+        "a grounding agent that is trained, BIRD and Spider (their folders are read)",
+        ("mars_sql",),
+        ("sql_mars.py",),
+        "own kind",
+        ("SqlQuestions",),
     ),
 )
