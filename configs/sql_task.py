@@ -60,8 +60,9 @@ def sql_experiment(
     )
     sft = Phase("SFT", Demonstrations(batch=4), imitate, 2 if smoke else 300)
     rl = Phase("RL", copy.deepcopy(source), copy.deepcopy(algorithm), 2 if smoke else 40)
+    splits = ("schemas",) if smoke else ("schemas", "entities", "templates")
     evaluated: dict[str, TaskSource] = {
-        split: sql_spec(horizon=horizon, split=split) for split in ("schemas", "entities")
+        split: sql_spec(horizon=horizon, split=split) for split in splits
     }
     return Experiment(
         name=f"sql-mars-{variant}",
@@ -74,7 +75,7 @@ def sql_experiment(
         demonstrations=DemonstrationConfig("recovering", episodes=16 if smoke else 800),
         phases={"sft": sft, "rl": rl},
         evaluation=EvaluationConfig(
-            episodes=4 if smoke else 128,
+            episodes=2 if smoke else 128,
             players=("random",),
             environments=evaluated,
         ),
