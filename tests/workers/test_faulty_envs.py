@@ -75,7 +75,7 @@ FAULTS = [
         ("secret", "nonsense", "info must be plain data (not object)"),
         ("huge", "flood", "bytes, where at most 1,048,576 are allowed"),
     ]),
-    (in_process, "nap", "deadline", "no answer from this process in 0.2 s"),
+    (in_process, "long nap", "deadline", "no answer from this process in 1.5 s"),
     (in_a_thread, "sleep", "deadline", "no answer from thread 1 in 4 s"),
     *((pool, *fault) for pool in (in_a_process, in_an_actor) for fault in WORKER_FAULTS),
 ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_the_run_continues_without_the_environment_that_always_fails(
         request.getfixturevalue("ray_here")
     log_lines: list[str] = []
     engine = ScriptedEngine(RENDERER, "x")
-    turn = {"sleep": 4.0, "nap": 0.2, "chatter": 30.0}.get(how, 20.0)
+    turn = {"sleep": 4.0, "long nap": 1.5, "chatter": 30.0}.get(how, 20.0)
     tasks = [faulty_task("", 1), faulty_task(how, 2), faulty_task("", 3)]
     before = set(threading.enumerate())
     with Runtime(
