@@ -1,0 +1,1 @@
+"""A generated encyclopedia, its search index, and questions that several pages answer."""

@@ -1,0 +1,118 @@
+"""The pages of an encyclopedia: facts as prose, in several phrasings."""
+
+import random
+from dataclasses import dataclass
+
+from agentrl_jax.envs.search.facts import World
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+# kind -> the facts' sentences in several phrasings; {t} is the title, the others are facts
+SENTENCES = {
+    "person": (
+        (
+            "{t} was born on {day} {born} in {birthplace}.",
+            "Born in {birthplace} on {day} {born}, {t} grew up in a family of sailors.",
+            "The life of {t} began in {birthplace}, on {day} {born}.",
+        ),
+        (
+            "For many years {t} worked for {employer}.",
+            "{employer} employed {t} as a clerk.",
+            "{t} earned a living at {employer}.",
+        ),
+    ),
+    "town": (
+        (
+            "{t} is a town on the {waterway}, settled in {settled}.",
+            "The town of {t} lies on the {waterway}; its first houses were built in {settled}.",
+            "Settled in {settled}, the town {t} stands on the bank of the {waterway}.",
+        ),
+        (
+            "The mayor of {t} is {mayor}.",
+            "{mayor} was elected mayor of {t}.",
+            "As mayor, {mayor} leads the council of {t}.",
+        ),
+    ),
+    "book": (
+        (
+            "{t} is a novel by {author}, published in {published}.",
+            "{author} is the author of {t}, which was published in {published}.",
+            "Written by {author}, the novel {t} was first printed in {published}.",
+        ),
+        (
+            "The story takes place in {setting}.",
+            "Its plot is set in {setting}.",
+            "{t} follows a family in {setting}.",
+        ),
+    ),
+    "company": (
+        (
+            "{t} is a company that {founder} founded in {opened}.",
+            "In {opened} the company {t} was founded by {founder}.",
+            "{founder} is the founder of {t}, a company opened in {opened}.",
+        ),
+        (
+            "Its seat is in {seat}.",
+            "The headquarters of {t} are in {seat}.",
+            "{t} has its seat in {seat}.",
+        ),
+    ),
+    "river": (
+        (
+            "The {t} is {length} km long.",
+            "With a length of {length} km, the {t} is known for its floods.",
+            "From its source the {t} runs for {length} km.",
+        ),
+        (
+            "It flows into the {mouth}.",
+            "The {t} has its mouth at the {mouth}.",
+            "Its waters join the {mouth}.",
+        ),
+    ),
+}
+_CONFUSED = (
+    "It is often confused with {other}.",
+    "Readers should not mistake it for {other}.",
+    "The name is similar to that of {other}.",
+)
+_FILLERS = (
+    "An annual report describes it in detail.",
+    "Several local histories mention it with some pride.",
+    "Little else has been recorded with certainty.",
+    "A small museum keeps letters, maps and photographs about it.",
+    "The archive was lost in a fire and only partly restored.",
+    "Older sources disagree about the spelling of the name.",
+    "A plaque near the market square was unveiled by students.",
+    "The entry was revised for the latest edition.",
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of an encyclopedia."""
+
+    title: str
+    text: str
+
+
+def write_page(world: World, entity: int) -> Page:
+    """The page of an entity: its facts, a page with a similar name, and sentences without facts."""
+    rng = random.Random(f"{world.seed} {entity}")
+    kind, title = world.kinds[entity], world.titles[entity]
+    facts = {name: world.titles[p[entity]] for name, p in world.links.items() if entity in p}
+    facts |= {name: str(v[entity]) for name, v in world.numbers.items() if entity in v}
+    facts |= {"t": title, "day": f"{rng.randint(1, 28)} {rng.choice(_MONTHS)}"}
+    sentences = [rng.choice(phrasings).format(**facts) for phrasings in SENTENCES[kind]]
+    other = world.titles[world.similar[entity]]
+    sentences.append(rng.choice(_CONFUSED).format(other=other))
+    sentences += rng.sample(_FILLERS, 3)
+    first, *rest = sentences
+    rng.shuffle(rest)
+    return Page(title, " ".join([first, *rest]))
+
+
+def write_pages(world: World) -> list[Page]:
+    """All pages, in the order of the entities."""
+    return [write_page(world, entity) for entity in range(len(world.titles))]

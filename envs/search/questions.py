@@ -1,0 +1,252 @@
+"""Questions over one to four hops, each with one answer by construction."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentrl_jax.envs.search.answers import normalized
+from agentrl_jax.envs.search.facts import LINKS, NUMBERS, World
+from agentrl_jax.envs.search.phrases import (
+    COMPARISONS,
+    COUNTS,
+    FACT_WORDS,
+    NOUN_PHRASES,
+    NUMBER_QUESTIONS,
+    WHICH,
+)
+
+KINDS = ("chain", "comparison", "count")
+SPLITS = ("train", "test")
+MAX_HOPS = 4
+MAX_COUNT = 3
+_MAX_DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One look-up on the way to an answer.
+
+    Args:
+        queries: what to search for, the later ones where the earlier ones find nothing.
+        titles: the pages that hold the fact.
+        fact: what they tell, as a sentence; empty: unknown.
+    """
+
+    queries: tuple[str, ...]
+    titles: tuple[str, ...]
+    fact: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its right answers, and the look-ups that lead to them.
+
+    Args:
+        kind: "chain", "comparison" or "count", or the type that a file names.
+        anchors: titles that the question names.
+        template: the question with {} for each of them.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    kind: str
+    hops: tuple[Hop, ...]
+    anchors: tuple[str, ...] = ()
+    template: str = ""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A noun phrase, the entity that it means, and the hops from its anchor."""
+
+    phrase: str
+    entity: int
+    hops: tuple[Hop, ...]
+    entities: tuple[int, ...]
+
+
+def split_of(title: str) -> str:
+    """ "test" for one entity in 8, by the hash of its title, else "train"."""
+    is_test = hashlib.sha256(title.encode()).digest()[0] % 8 == 0
+    return "test" if is_test else "train"
+
+
+def _phrasing(rng: np.random.Generator, phrasings: Sequence[str], split: str) -> str:
+    """The last phrasing in the test split, else one of the others."""
+    return phrasings[-1] if split == "test" else phrasings[int(rng.integers(len(phrasings) - 1))]
+
+
+def _anchor(rng: np.random.Generator, world: World, kind: str, split: str) -> int:
+    """A uniform entity of a kind and split."""
+    while True:
+        members = world.members[kind]
+        entity = members[int(rng.integers(len(members)))]
+        if split_of(world.titles[entity]) == split:
+            return entity
+
+
+def _queries(title: str, name: str) -> tuple[str, ...]:
+    """Searches for a fact about a title."""
+    return f"{title} {FACT_WORDS[name]}", title
+
+
+def _number_hop(title: str, name: str, value: str) -> Hop:
+    return Hop(_queries(title, name), (title,), f"{name} of {title} is {value}")
+
+
+def _walk(
+    rng: np.random.Generator, world: World, kind: str, length: int, split: str
+) -> _Walk | None:
+    """A walk of so many relations from an entity of a kind; None where it ends early."""
+    entity = _anchor(rng, world, kind, split)
+    hops: list[Hop] = []
+    phrase, path, last = "{}", [entity], ""
+    for _ in range(length):
+        steps = [
+            (relation, inverse)
+            for relation, inverse in NOUN_PHRASES
+            if LINKS[relation][inverse] == world.kinds[entity] and relation != last
+        ]
+        if not steps:
+            return None
+        relation, inverse = steps[int(rng.integers(len(steps)))]
+        phrase = _phrasing(rng, NOUN_PHRASES[relation, inverse], split).format(phrase)
+        origin = world.titles[entity]
+        if inverse:
+            subjects = world.inverses[relation].get(entity, ())
+            if len(subjects) != 1:
+                return None
+            entity = subjects[0]
+            page = world.titles[entity]
+        else:
+            entity = world.links[relation][entity]
+            page = origin
+        if entity in path:
+            return None
+        text = NOUN_PHRASES[relation, inverse][0].format(origin)
+        hops.append(Hop(_queries(origin, relation), (page,), f"{text} is {world.titles[entity]}"))
+        path.append(entity)
+        last = relation
+    return _Walk(phrase, entity, tuple(hops), tuple(path))
+
+
+def _chain(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+    """Relations from an anchor to an entity or, in half of the questions, to its number."""
+    kind = list(LINKS)[int(rng.integers(len(LINKS)))]
+    has_number = bool(rng.random() < 0.5)
+    walk = _walk(rng, world, LINKS[kind][0], hops - has_number, split)
+    if walk is None:
+        return None
+    kind, title = world.kinds[walk.entity], world.titles[walk.entity]
+    path = walk.hops
+    if has_number:
+        name = next(name for name, (owner, *_) in NUMBERS.items() if owner == kind)
+        answer = str(world.numbers[name][walk.entity])
+        frame = _phrasing(rng, NUMBER_QUESTIONS[name], split)
+        path = (*path, _number_hop(title, name, answer))
+    else:
+        answer, frame = title, WHICH.get(kind, WHICH[""])
+    return _question(world, frame, [walk], answer, "chain", path)
+
+
+def _comparison(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+    """Which of two entities has the smaller number; each is hops / 2 - 1 relations from a name."""
+    names = list(NUMBERS)
+    name = names[int(rng.integers(len(names)))]
+    owner = NUMBERS[name][0]
+    starts = [kind for kind in world.members if hops == 2 or _leads(kind, owner)]
+    if hops % 2 or not starts:
+        return None
+    walks = []
+    for _ in range(2):
+        start = owner if hops == 2 else starts[int(rng.integers(len(starts)))]
+        walk = _walk(rng, world, start, hops // 2 - 1, split)
+        if walk is None or world.kinds[walk.entity] != owner:
+            return None
+        walks.append(walk)
+    values = [world.numbers[name][walk.entity] for walk in walks]
+    if values[0] == values[1] or set(walks[0].entities) & set(walks[1].entities):
+        return None
+    answer = world.titles[walks[values[0] > values[1]].entity]
+    path: list[Hop] = []
+    for walk, value in zip(walks, values):
+        title = world.titles[walk.entity]
+        path += [*walk.hops, _number_hop(title, name, str(value))]
+    frame = _phrasing(rng, COMPARISONS[name], split)
+    return _question(world, frame, walks, answer, "comparison", tuple(path))
+
+
+def _leads(kind: str, owner: str) -> bool:
+    """Whether a relation leads from one kind to another."""
+    return any(LINKS[r][i] == kind and LINKS[r][not i] == owner for r, i in NOUN_PHRASES)
+
+
+def _count(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+    """How many subjects, 1 to 3, an entity has in a relation."""
+    relation = list(COUNTS)[int(rng.integers(len(COUNTS)))]
+    owner = LINKS[relation][1]
+    kinds = [owner] if hops == 1 else list(world.members)
+    walk = _walk(rng, world, kinds[int(rng.integers(len(kinds)))], hops - 1, split)
+    if walk is None or world.kinds[walk.entity] != owner:
+        return None
+    subjects = world.inverses[relation].get(walk.entity, ())
+    if not 1 <= len(subjects) <= MAX_COUNT:
+        return None
+    title, pages = world.titles[walk.entity], tuple(world.titles[s] for s in subjects)
+    fact = f"{relation} {title}: {', '.join(pages)}"
+    path = (*walk.hops, Hop(_queries(title, relation), pages, fact))
+    frame = _phrasing(rng, COUNTS[relation], split)
+    return _question(world, frame, [walk], str(len(subjects)), "count", path)
+
+
+def _question(
+    world: World,
+    frame: str,
+    walks: Sequence[_Walk],
+    answer: str,
+    kind: str,
+    hops: tuple[Hop, ...],
+) -> Question | None:
+    """The question; None where its text holds the answer, which only a comparison names."""
+    template = frame.format(*(walk.phrase for walk in walks))
+    anchors = tuple(world.titles[walk.entities[0]] for walk in walks)
+    text = template.format(*anchors)
+    is_named = f" {normalized(answer)} " in f" {normalized(text)} "
+    names_answer = kind == "comparison" and len(hops) == 2
+    if is_named and not names_answer:
+        return None
+    return Question(text, (answer,), kind, hops, anchors, template)
+
+
+_MAKERS = {"chain": _chain, "comparison": _comparison, "count": _count}
+
+
+def draw_question(
+    rng: np.random.Generator, world: World, kinds: Sequence[str], hops: Sequence[int], split: str
+) -> Question:
+    """A question of a uniform kind and number of hops.
+
+    The answer is unique: relations are functions, they are followed backwards only where there is
+    one subject, compared values differ, and counts are over all facts.
+    """
+    for _ in range(_MAX_DRAWS):
+        number = hops[int(rng.integers(len(hops)))]
+        possible = [kind for kind in kinds if kind != "comparison" or number in (2, 4)]
+        if possible:
+            kind = possible[int(rng.integers(len(possible)))]
+            question = _MAKERS[kind](rng, world, number, split)
+            if question is not None:
+                return question
+    raise ValueError(f"no question of the kinds {kinds} with {hops} hops")
+
+
+def shared_questions(world: World, count: int, seed: int = 0) -> int:
+    """How many anchors and templates are in `count` questions of both splits; it must be 0."""
+    seen: dict[str, set[str]] = {}
+    for split in SPLITS:
+        rng = np.random.default_rng(seed)
+        drawn_set = [draw_question(rng, world, KINDS, range(1, 5), split) for _ in range(count)]
+        seen[split] = {text for q in drawn_set for text in (*q.anchors, q.template)}
+    return len(seen["train"] & seen["test"])
