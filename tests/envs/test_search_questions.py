@@ -264,7 +264,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path, text: str, match: str):
 def test_wrong_options_are_named(tmp_path):
     for options in ({"hops": 5}, {"kinds": ["riddle"]}, {"protocol": "x"}, {"reward": "x"}):
         with pytest.raises(UserError, match=next(iter(options))):
-            make_search(**options)
+            make("agentrl/SearchQuestions-v0", options)
     with pytest.raises(UserError, match="needs the option questions"):
         make_search(folder=str(tmp_path))
     with pytest.raises(UserError, match="cannot be read"):
