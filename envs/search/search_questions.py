@@ -37,7 +37,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
     Scripted policies: `random`, `expert` and `mixture`, the expert with probability .9.
 
     Args:
-        pages: of the generated encyclopedia, which takes .6 s to build at 20,000.
+        pages: of the generated encyclopedia; built once a process.
         world_seed: of the generated encyclopedia.
         hops: facts of a question, 1 to 4; several: uniform between them.
         kinds: of questions: "chain", "comparison" (of 2 or 4 hops), "count".
