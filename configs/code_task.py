@@ -2,30 +2,23 @@
 fine-tuning of the base model on demonstrations, then a method.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
-from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
+from agentrl_jax.configs.fine_tuned_base import base_model_experiment
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.models.hf.pretrained import PretrainedDecoder
-from agentrl_jax.models.hf.shipped import BASE_MODEL
-from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.renderer import ChatFormat
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import (
     AgentConfig,
     DemonstrationConfig,
-    EnvironmentConfig,
     EvaluationConfig,
     Experiment,
-    Phase,
     Source,
 )
 from agentrl_jax.training.mixture import Mixture
-from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/CodeProblems-v0"
@@ -74,32 +67,24 @@ def code_experiment(
         evaluated: see `EvaluationConfig.environments`; None: held-out texts.
         steps, sft_steps: of the method and of fine-tuning.
     """
-    imitate = BehaviorCloningConfig(
-        optimizer=AdamWConfig(3e-3, warmup_steps=10, final_fraction=0.1),
-        bin_length=MAX_LENGTH,
-        microbatch=4,
-    )
-    sft = Phase("SFT", Demonstrations(batch=8), imitate, 2 if smoke else sft_steps)
-    rl = Phase("RL", copy.deepcopy(source), copy.deepcopy(algorithm), 2 if smoke else steps)
     tool_format = PROTOCOLS[options.get("protocol", "boxed")].tool_format
-    return Experiment(
-        name=name,
-        environment=EnvironmentConfig(NAME, code_spec(**options).options, workers=0),
-        agent=AgentConfig(ChatFormat(tool_format=tool_format), budget=96),
-        tokenizer=FolderTokenizer(BASE_MODEL),
-        policy=PretrainedDecoder(BASE_MODEL),
-        demonstrations=DemonstrationConfig(
+    return base_model_experiment(
+        name,
+        code_spec(**options),
+        AgentConfig(ChatFormat(tool_format=tool_format), budget=96),
+        DemonstrationConfig(
             "recovering",
             episodes=16 if smoke else 800,
             task_source=Mixture(demonstrated) if demonstrated else None,
         ),
-        phases={"sft": sft, "rl": rl},
-        evaluation=EvaluationConfig(
+        EvaluationConfig(
             episodes=4 if smoke else 256,
             players=("random",),
             environments=evaluated or test_specs(**options),
         ),
-        engine=EngineConfig(
+        (8, 2 if smoke else sft_steps),
+        (algorithm, source, 2 if smoke else steps),
+        EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
     )

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from agentrl_jax.environment import Messages
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.errors import UserError
+from agentrl_jax.envs.options import check_no_options
 from agentrl_jax.messages import user
 
 
@@ -18,6 +20,11 @@ class StepResult:
     rewards: Mapping[str, float]  # its components; the reward is their sum
     info: Mapping[str, Any]  # fields added to the turn's info
     success: bool | None = None  # None: the episode continues
+
+
+def rng_of_task(rng: np.random.Generator, num_tasks: int) -> np.random.Generator:
+    """A generator that depends only on which of so many tasks is drawn."""
+    return type(rng)(type(rng.bit_generator)(int(rng.integers(num_tasks))))
 
 
 class SampledTaskEnvironment(Forkable):
@@ -51,10 +58,7 @@ class SampledTaskEnvironment(Forkable):
         raise NotImplementedError(f"{type(self).__name__} must define _respond")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(
-                f"{type(self).__name__} has no reset option {sorted(options)}: it has none"
-            )
+        check_no_options(type(self).__name__, options)
         self._sample_task()
         self._rewind()
         return (user(self._opening_text() + "\n"),), {}

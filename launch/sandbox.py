@@ -8,13 +8,13 @@ variable holds it.
 """
 
 import asyncio
-import signal
 import sys
 
 from absl import flags
 
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.launch import cli, dataclass_flags
+from agentrl_jax.launch.stop_signals import stop_event
 from agentrl_jax.sandbox.ladder import SandboxConfig, open_sandbox
 from agentrl_jax.sandbox.limits import SandboxLimits
 
@@ -37,9 +37,7 @@ async def _serve(config: SandboxConfig, key: str, limits: ServerLimits) -> None:
     from agentrl_jax.launch.sandbox_serving import serve_sandbox
 
     f = flags.FLAGS
-    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(stop_signal, stop_requested.set)
+    stop_requested = stop_event()
     with open_sandbox(config) as sandbox:
         async with serve_sandbox(sandbox, f.host, f.port, key, limits) as url:
             print(f"serving {url}/run_code with the key {key}", flush=True)

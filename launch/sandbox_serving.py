@@ -15,7 +15,7 @@ from agentrl_jax.capture.http_server import (
     Starlette,
     check_key,
     json_body,
-    not_found,
+    make_app,
     serve_app,
     with_error_responses,
 )
@@ -39,15 +39,12 @@ class SandboxServer:
         self._sandbox, self._key, self._limits = sandbox, api_key.encode(), limits.check()
 
     def app(self) -> Starlette:
-        app = Starlette(
-            routes=[
+        return make_app(
+            [
                 Route("/run_code", with_error_responses(self._run_code), methods=["POST"]),
                 Route("/health", with_error_responses(self._health), methods=["GET"]),
             ]
         )
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
-        return app
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "sandbox": self._sandbox.description})

@@ -1,9 +1,7 @@
 """A checkpoint behind OpenAI's routes: `ServedPolicy`, and its server until it is stopped."""
 
-import asyncio
 import contextlib
 import dataclasses
-import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.engine_pool import make_engine
+from agentrl_jax.launch.stop_signals import stop_event
 from agentrl_jax.models.layers import DTYPES
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
@@ -141,9 +140,7 @@ async def serve_until_signal(
     print_key: bool,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(stop_signal, stop_requested.set)
+    stop_requested = stop_event()
     async with start_server(served_policy, name, host, port, api_key, limits) as url:
         print(
             f"serving {name} at OPENAI_BASE_URL={url}"

@@ -11,7 +11,6 @@ each call is a program of its own.
 """
 
 import asyncio
-import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
@@ -19,6 +18,7 @@ from absl import flags
 
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.launch import cli, dataclass_flags
+from agentrl_jax.launch.stop_signals import stop_event
 from agentrl_jax.sandbox.limits import SandboxLimits
 
 _LIMITS = SandboxLimits()
@@ -51,9 +51,7 @@ dataclass_flags.define_flags(ServerLimits)
 
 
 async def _serve(server: AbstractAsyncContextManager[str], description: str) -> None:
-    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
-    for stop_signal in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(stop_signal, stop_requested.set)
+    stop_requested = stop_event()
     async with server as url:
         print(description.format(url=url), flush=True)
         await stop_requested.wait()

@@ -7,7 +7,7 @@ import hmac
 import socket
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from agentrl_jax.capture.api_error import APIError
@@ -97,6 +97,14 @@ async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
             if connection.transport is not None:
                 connection.transport.abort()
         await _run_iterations()
+
+
+def make_app(routes: Sequence[Route]) -> Starlette:
+    """The application of some routes; other paths and methods are errors in the API's form."""
+    app = Starlette(routes=routes)
+    app.add_exception_handler(404, not_found)
+    app.add_exception_handler(405, not_found)
+    return app
 
 
 @contextlib.asynccontextmanager

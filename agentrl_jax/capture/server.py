@@ -24,8 +24,8 @@ from agentrl_jax.capture.http_server import (
     bearer_token,
     gather_while_connected,
     json_body,
+    make_app,
     make_uvicorn_server,
-    not_found,
     open_listener,
     read_body,
     serve,
@@ -157,10 +157,7 @@ class CaptureServer:
                 Route(f"{prefix}/reward", with_error_responses(self._reward), methods=["POST"]),
                 Route(f"{prefix}/end", with_error_responses(self._end), methods=["POST"]),
             ]
-        app = Starlette(routes=routes)
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
-        return app
+        return make_app(routes)
 
     def _session(self, request: Request) -> CaptureSession:
         """The session of a request, by its path and key.

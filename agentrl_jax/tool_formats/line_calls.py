@@ -108,3 +108,10 @@ def _text_call(tool: str, argument: str, text: str, tools: Sequence[ToolSchema])
         return make_text_call(tool, {argument: text}, tools)
     except MalformedCall as error:
         return malformed_call(text, str(error))
+
+
+def unfenced(text: str, *languages: str) -> str:
+    """The content of a fenced block, of one of the languages or of none, where the text is one."""
+    pattern = rf"\s*```(?:{'|'.join(languages)})?[ \t]*\n(.*?)\n?```\s*"
+    match = re.fullmatch(pattern, text, re.DOTALL)
+    return match[1] if match else text

@@ -19,7 +19,7 @@ from agentrl_jax.capture.http_server import (
     Starlette,
     check_key,
     json_body,
-    not_found,
+    make_app,
     serve_app,
     with_error_responses,
 )
@@ -98,10 +98,7 @@ class AgentGymServer:
             Route("/observation", self._guarded(self._observation), methods=["GET"]),
             Route("/", with_error_responses(self._about), methods=["GET"]),
         ]
-        app = Starlette(routes=routes)
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
-        return app
+        return make_app(routes)
 
     def _guarded(self, verb: Callable[[Request, dict[str, Any]], Any]) -> Handler:
         async def handle(request: Request) -> Response:

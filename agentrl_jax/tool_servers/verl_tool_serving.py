@@ -17,7 +17,7 @@ from agentrl_jax.capture.http_server import (
     Starlette,
     check_key,
     json_body,
-    not_found,
+    make_app,
     serve_app,
     with_error_responses,
 )
@@ -82,15 +82,12 @@ class VerlToolServer:
         self._num_requests = 0
 
     def app(self) -> Starlette:
-        app = Starlette(
-            routes=[
+        return make_app(
+            [
                 Route("/get_observation", with_error_responses(self._observe), methods=["POST"]),
                 Route("/health", with_error_responses(self._health), methods=["GET"]),
             ]
         )
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
-        return app
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse(

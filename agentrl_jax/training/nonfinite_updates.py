@@ -11,6 +11,14 @@ MAX_NONFINITE_UPDATES = 3  # in a row, by default
 NONFINITE = "nonfinite"  # of an update: 1 where it was skipped
 
 
+def initial_weights_error(phase: str) -> UserError:
+    """What a run stops with before the first step of a phase."""
+    return UserError(
+        f"the weights with which {phase} starts are not finite: look at the config's model and at "
+        "the phase before"
+    )
+
+
 class NonfiniteUpdates:
     """Counts the skipped updates of a phase in a row, of each of its learners."""
 

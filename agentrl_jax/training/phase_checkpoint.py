@@ -1,5 +1,6 @@
 """Which checkpoint of a phase holds its weights, the newest or the best, and the weights in it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -8,6 +9,7 @@ from jax.sharding import Mesh
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.learner.checkpoint import load_best_step, load_params
+from agentrl_jax.learner.learner import Model
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.training.algorithm import PerAgent
 from agentrl_jax.training.config import Experiment, Phase
@@ -63,8 +65,22 @@ def load_phase_params(
     """
     step = phase_checkpoint(experiment, run_dir, phase, process_group, best)
     folder, part = run_dir / "checkpoints" / phase, params_part(experiment.phases[phase], agent)
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    shardings = weight_shardings(mesh, policy.axes(), shapes)
+    return load_model_params(folder, policy, mesh, part, process_group, step)
+
+
+def load_model_params(
+    folder: Path,
+    model: Model,
+    mesh: Mesh,
+    part: Sequence[str] = ("params",),
+    process_group: ProcessGroup | None = None,
+    step: int | None = None,
+) -> Params:
+    """The parameters of a model in the checkpoints `folder`, sharded over the mesh; the other
+    arguments and what it raises as for `load_params`.
+    """
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shardings = weight_shardings(mesh, model.axes(), shapes)
     return load_params(folder, shapes, shardings, part, process_group, step)
 
 

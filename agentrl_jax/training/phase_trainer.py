@@ -21,6 +21,7 @@ from agentrl_jax.training.nonfinite_updates import (
     MAX_NONFINITE_UPDATES,
     NONFINITE,
     NonfiniteUpdates,
+    initial_weights_error,
     save_groups,
 )
 from agentrl_jax.training.per_agent import agent_weights, build_algorithm, groups_of
@@ -120,8 +121,7 @@ class PhaseTrainer:
         if self._first_step:
             iterator.load(self._iterator_state)
         elif not is_finite(self._state):
-            sentence = "starts are not finite: look at the config's model and at the phase before"
-            raise UserError(f"the weights with which {self._name} {sentence}")
+            raise initial_weights_error(self._name)
         self._publish(self._first_step)
         with run.process_group.coordinator_first("what was recorded before"):
             run.reporter.rewind(

@@ -4,15 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import jax
-
-from agentrl_jax.distributed.sharding import weight_shardings
-from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.learner.checkpoint_digests import saved_steps
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.training.agent_models import params_after
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.phase_checkpoint import params_part
+from agentrl_jax.training.phase_checkpoint import load_model_params, params_part
 from agentrl_jax.trajectories import Call
 from agentrl_jax.trajectory_record import TrajectoryRecord
 
@@ -140,7 +136,5 @@ class PhaseWeights:
         if version == 0:
             earlier = self._earlier_phases
             return params_after(self.experiment, self.run_dir, earlier, self.agent, policy, mesh)
-        shapes = jax.eval_shape(policy.init, jax.random.key(0))
         part = params_part(self.experiment.phases[self.phase], self.agent)
-        shardings = weight_shardings(mesh, policy.axes(), shapes)
-        return load_params(self._folder, shapes, shardings, part, step=version)
+        return load_model_params(self._folder, policy, mesh, part, step=version)

@@ -3,23 +3,21 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from agentrl_jax.algorithms.pairwise.bradley_terry import score_at_end
 from agentrl_jax.algorithms.pairwise.reward_model import RewardModelConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig, ValueModel
-from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.batch_scorer import BatchScorer, RowScore
-from agentrl_jax.learner.checkpoint import load_params
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.named_models import Model
 from agentrl_jax.storage import config_json
 from agentrl_jax.training.builders import agent_policy_config, load_tokenizer, make_agent
 from agentrl_jax.training.model_configs import ModelContext
+from agentrl_jax.training.phase_checkpoint import load_model_params
 
 
 def value_at_end(model: ValueModel) -> RowScore:
@@ -57,9 +55,8 @@ class RewardModel:
         model = CriticConfig(phase.algorithm.head).build_model(policy)
 
         def load() -> Params:
-            shapes = jax.eval_shape(model.init, jax.random.key(0))
-            shardings = weight_shardings(experiment.engine.devices(), model.axes(), shapes)
-            return load_params(folder / "checkpoints" / self.phase, shapes, shardings)
+            mesh = experiment.engine.devices()
+            return load_model_params(folder / "checkpoints" / self.phase, model, mesh)
 
         scorer = BatchScorer(
             value_at_end(model),

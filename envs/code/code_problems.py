@@ -7,14 +7,21 @@ from typing import Any, ClassVar
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.code.checks import NumberCheck
-from agentrl_jax.envs.code.critic import TurnSummary, checked_feedback, feedback_text
-from agentrl_jax.envs.code.episode_rewards import NO_COUNTS, EpisodeCounts, has_thought, reward_of
+from agentrl_jax.envs.code.critic import FEEDBACK, TurnSummary, feedback_text
+from agentrl_jax.envs.code.episode_rewards import NO_COUNTS, REWARDS, EpisodeCounts, has_thought
 from agentrl_jax.envs.code.generators import GeneratorEntry, draw_problem, split_generators
 from agentrl_jax.envs.code.problem import Problem
-from agentrl_jax.envs.code.protocols import protocol_of, without_fence
+from agentrl_jax.envs.code.protocols import PROTOCOLS, without_fence
 from agentrl_jax.envs.code.scripted import SCRIPTED_POLICIES
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import checked_bool, checked_fraction, checked_int
+from agentrl_jax.envs.options import (
+    check_no_options,
+    checked_bool,
+    checked_choice,
+    checked_fraction,
+    checked_int,
+)
+from agentrl_jax.envs.sampled_task import rng_of_task
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
 from agentrl_jax.sandbox.ladder import SandboxConfig
@@ -92,15 +99,15 @@ class CodeProblems(ToolEnvironment, Forkable):
             raise UserError(f"difficulty must be a number or two of them, not {difficulty!r}")
         self.easiest, self.hardest = (checked_fraction("difficulty", bound) for bound in bounds)
         self.num_problems = checked_int("problems", problems, 0, 10**9)
-        self.protocol = protocol_of(protocol)
+        self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.tools_allowed = checked_bool("tools", tools)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
         self.proposals = checked_int("proposals", proposals, 1, 1000)
         self.max_tool_calls = checked_int("calls", calls, 0, 1000) or 1000
         self.budget_notice = checked_bool("budget_notice", budget_notice)
-        self.feedback = checked_feedback(feedback)
+        self.feedback = checked_choice("feedback", feedback, FEEDBACK)
         self.critic_knows_answer = checked_bool("critic_knows_answer", critic_knows_answer)
-        self._parts, self.reward_bounds = reward_of(reward)
+        self._parts, self.reward_bounds = REWARDS[checked_choice("reward", reward, REWARDS)]
         self.short_errors = checked_bool("short_errors", short_errors)
         self.noise = checked_int("noise", noise, 0, 10_000)
         self.instruction = checked_bool("instruction", instruction)
@@ -145,11 +152,8 @@ class CodeProblems(ToolEnvironment, Forkable):
             code: the code
         """
         if self.calls >= self.max_tool_calls:
-            self.calls, self.failed_calls, self.last_failed = (
-                self.calls + 1,
-                self.failed_calls + 1,
-                True,
-            )
+            self.calls, self.failed_calls = self.calls + 1, self.failed_calls + 1
+            self.last_failed = True
             return f"Error: at most {self.max_tool_calls} calls are run in an episode"
         if self.protocol.prelude and not self.python_tool.history:
             self.python_tool.python(self.protocol.prelude)
@@ -172,11 +176,10 @@ class CodeProblems(ToolEnvironment, Forkable):
         return f"{noise[:half]}\n{text}\n{noise[half:]}"
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(f"CodeProblems has no reset option {sorted(options)}: it has none")
+        check_no_options("CodeProblems", options)
         rng = self.np_random
         if self.num_problems:
-            rng = type(rng)(type(rng.bit_generator)(int(rng.integers(self.num_problems))))
+            rng = rng_of_task(rng, self.num_problems)
         difficulty = self.easiest + float(rng.random()) * (self.hardest - self.easiest)
         entry, self.problem = draw_problem(rng, self.entries, self.split, difficulty)
         self.generator = entry.name

@@ -3,8 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from agentrl_jax.errors import UserError
-
 FEEDBACK = ("none", "binary", "textual")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
@@ -26,13 +24,6 @@ class TurnSummary:
     failed: bool
     reference: str | None
     output_is_right: bool
-
-
-def checked_feedback(name: str) -> str:
-    """The kind of feedback. Raises UserError where there is no such kind."""
-    if name not in FEEDBACK:
-        raise UserError(f"feedback must be one of {', '.join(FEEDBACK)}, not {name!r}")
-    return name
 
 
 def feedback_text(kind: str, turn: TurnSummary) -> str:

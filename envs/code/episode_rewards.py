@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentrl_jax.errors import UserError
-
 
 @dataclass(frozen=True)
 class EpisodeCounts:
@@ -62,12 +60,3 @@ REWARDS: dict[str, tuple[Callable[[EpisodeCounts], dict[str, float]], tuple[floa
     "artist": (artist, (0.0, 4.0)),
     "retool": (retool, (-1.0, 1.0)),
 }
-
-
-def reward_of(
-    name: str,
-) -> tuple[Callable[[EpisodeCounts], dict[str, float]], tuple[float, float]]:
-    """The reward of that name and its bounds. Raises UserError where there is none."""
-    if name not in REWARDS:
-        raise UserError(f"reward must be one of {', '.join(REWARDS)}, not {name!r}")
-    return REWARDS[name]

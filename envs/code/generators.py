@@ -8,6 +8,7 @@ import numpy as np
 
 from agentrl_jax.envs.code import counting, numbers, planning, puzzles, strings
 from agentrl_jax.envs.code.problem import Problem, ProblemGenerator
+from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 SPLITS = ("train", "test", "held_out")
@@ -115,8 +116,7 @@ def split_generators(split: str, names: Sequence[str] = ()) -> tuple[GeneratorEn
     Raises:
         UserError: there is no such split, generator or group, or the split has none of them.
     """
-    if split not in SPLITS:
-        raise UserError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+    checked_choice("split", split, SPLITS)
     for name in names:
         if name not in GENERATORS and name not in GROUPS:
             raise UserError(

@@ -1,31 +1,21 @@
 """`CodeProtocol`: how code is called, how its output is shown, and how an answer is written."""
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agentrl_jax.errors import UserError
-from agentrl_jax.tool_formats import (
-    FencedCodeToolFormat,
-    HermesToolFormat,
-    TagToolFormat,
-    ToolFormat,
-)
+from agentrl_jax.envs.answer_protocol import AnswerProtocol
+from agentrl_jax.tool_formats import FencedCodeToolFormat, TagToolFormat
+from agentrl_jax.tool_formats.line_calls import unfenced
 
-_FENCED = re.compile(r"\s*```(?:python|py)?[ \t]*\n(.*?)\n?```\s*", re.DOTALL)
 _BOX = "\\boxed{"
 # SimpleTIR's prelude: code may end the episode by itself.
 _FINAL_ANSWER = "def final_answer(x):\n    print('\\\\boxed{' + str(x) + '}')"
 
 
 @dataclass(frozen=True)
-class CodeProtocol:
+class CodeProtocol(AnswerProtocol):
     """How an agent and the environment `CodeProblems` write to each other.
 
     Args:
-        instruction: the last sentence of the opening.
-        start, end: what stands around an answer; both empty: a text without a call is the answer.
-        tool_format: how a renderer should read and write calls.
-        output: what is shown of a call's output, at `{}`.
         no_output: the output of code that prints nothing.
         max_characters: of an output.
         last_line: of a traceback only the last line is shown.
@@ -33,31 +23,17 @@ class CodeProtocol:
         answer_in_output: whether an answer that code prints ends the episode.
     """
 
-    instruction: str
-    start: str = ""
-    end: str = ""
-    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
-    output: str = "{}"
     no_output: str = "(no output)"
     max_characters: int = 2000
     last_line: bool = False
     prelude: str = ""
     answer_in_output: bool = False
 
-    def answer_of(self, text: str) -> str | None:
-        """The last answer in a text; None: there is none."""
-        if not self.start:
-            return text.strip() or None
-        begin = text.rfind(self.start)
-        if begin < 0:
-            return None
-        body = text[begin + len(self.start) :]
+    def _before_end(self, rest: str) -> str | None:
         if self.end == "}":
-            return _to_closing_brace(body)
-        inner, end, _ = body.partition(self.end)
-        if not end:
-            return None
-        return _unboxed(inner.strip())
+            return _to_closing_brace(rest)
+        answer = super()._before_end(rest)
+        return None if answer is None else _unboxed(answer)
 
     def show_output(self, text: str) -> str:
         """What the agent reads of an output."""
@@ -91,8 +67,7 @@ def _unboxed(answer: str) -> str:
 
 def without_fence(code: str) -> str:
     """The code of a fenced block, where the text is one."""
-    match = _FENCED.fullmatch(code)
-    return match[1] if match else code
+    return unfenced(code, "python", "py")
 
 
 PROTOCOLS = {
@@ -147,10 +122,3 @@ PROTOCOLS = {
         answer_in_output=True,
     ),
 }
-
-
-def protocol_of(name: str) -> CodeProtocol:
-    """The protocol of that name. Raises UserError where there is none."""
-    if name not in PROTOCOLS:
-        raise UserError(f"protocol must be one of {', '.join(PROTOCOLS)}, not {name!r}")
-    return PROTOCOLS[name]

@@ -17,7 +17,7 @@ from agentrl_jax.envs.lmrl.house_text import (
     inventory_text,
     make_narrator,
 )
-from agentrl_jax.envs.options import checked_int
+from agentrl_jax.envs.options import checked_choice, checked_int
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
 
@@ -42,9 +42,7 @@ class HouseEnvironment(Environment):
 
     def __init__(self, view: str, render_mode: str | None) -> None:
         super().__init__(render_mode)
-        if view not in VIEWS:
-            raise UserError(f"view must be one of {', '.join(VIEWS)}, not {view!r}")
-        self.view = view
+        self.view = checked_choice("view", view, VIEWS)
         self.state = HouseState(ROOMS[0])
         self.turns = 0
 
@@ -67,9 +65,7 @@ class HouseEnvironment(Environment):
                 f"{type(self).__name__} has no reset option {sorted(unknown)}; it has: room"
             )
         room = options.get("room", ROOMS[self.np_random.integers(len(ROOMS))])
-        if room not in ROOMS:
-            raise UserError(f"room must be one of {', '.join(ROOMS)}, not {room!r}")
-        return room
+        return checked_choice("room", room, ROOMS)
 
     def _observation(self, text: str, show_inventory: bool = True) -> Messages:
         """A message with the answer, the inventory (in the full view) and the list of commands."""

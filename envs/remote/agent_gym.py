@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agentrl_jax.environment import Environment, Messages
-from agentrl_jax.envs.options import checked_bool, checked_int
+from agentrl_jax.envs.options import check_no_options, checked_bool, checked_int
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import user
 from agentrl_jax.tool_servers.json_client import JsonClient
@@ -75,8 +75,7 @@ class AgentGym(Environment):
         self._return = 0.0
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(f"AgentGym has no reset option {sorted(options)}: it has none")
+        check_no_options("AgentGym", options)
         seed = int(self.np_random_seed if self._seed is None else self._seed)
         task = seed % self._num_tasks if self._num_tasks else seed
         if self._identity is None:

@@ -1,11 +1,11 @@
 """`SearchProtocol`: how searches, their results and answers are written."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
-from agentrl_jax.errors import UserError
-from agentrl_jax.tool_formats import HermesToolFormat, TagToolFormat, ToolFormat
+from agentrl_jax.envs.answer_protocol import AnswerProtocol
+from agentrl_jax.tool_formats import TagToolFormat
 
 # arXiv 2508.13167: what may follow a role; thoughts and observations may stand anywhere
 _SEARCHES = ("web_search", "wiki_search", "crawl_page")
@@ -23,14 +23,10 @@ _TAG = re.compile(r"<(/?)([a-z_]+)>")
 
 
 @dataclass(frozen=True)
-class SearchProtocol:
+class SearchProtocol(AnswerProtocol):
     """How an agent and the environment `SearchQuestions` write to each other.
 
     Args:
-        instruction: the last sentence of the opening.
-        start, end: what stands around an answer; both empty: a text without a call is the answer.
-        tool_format: how a renderer should read and write calls.
-        output: what is shown of a result, at `{}`.
         thought: how a demonstration writes a thought, at `{}`.
         tags: of this protocol; in the text of a page they are shown escaped.
         fetches: a search shows snippets and the tool `fetch` a page; else a search shows pages.
@@ -38,26 +34,11 @@ class SearchProtocol:
         has_roles: turns must follow Chain-of-Agents' transitions.
     """
 
-    instruction: str
-    start: str = ""
-    end: str = ""
-    tool_format: ToolFormat = field(default_factory=HermesToolFormat)
-    output: str = "{}"
     thought: str = "{}"
     tags: tuple[str, ...] = ("tool_call", "tool_response")
     fetches: bool = False
     reads: bool = False
     has_roles: bool = False
-
-    def answer_of(self, text: str) -> str | None:
-        """The last answer in a text; None: there is none."""
-        if not self.start:
-            return text.strip() or None
-        begin = text.rfind(self.start)
-        if begin < 0:
-            return None
-        inner, end, _ = text[begin + len(self.start) :].partition(self.end)
-        return inner.strip() if end else None
 
     def show(self, text: str) -> str:
         """What the agent reads of a result; tags in it are escaped."""
@@ -146,10 +127,3 @@ PROTOCOLS = {
         has_roles=True,
     ),
 }
-
-
-def protocol_of(name: str) -> SearchProtocol:
-    """The protocol of that name. Raises UserError where there is none."""
-    if name not in PROTOCOLS:
-        raise UserError(f"protocol must be one of {', '.join(PROTOCOLS)}, not {name!r}")
-    return PROTOCOLS[name]

@@ -6,13 +6,19 @@ from typing import Any, ClassVar
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import checked_bool, checked_int
+from agentrl_jax.envs.options import (
+    check_no_options,
+    checked_bool,
+    checked_choice,
+    checked_int,
+    checked_number,
+)
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.files import file_index, read_questions
 from agentrl_jax.envs.search.index import PageIndex, generated_index, snippet
 from agentrl_jax.envs.search.prose import Page
-from agentrl_jax.envs.search.protocols import is_role_sequence, protocol_of, role_tags
+from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import KINDS, MAX_HOPS, SPLITS, Question, draw_question
 from agentrl_jax.envs.search.scripted import SCRIPTED_POLICIES
 from agentrl_jax.errors import UserError
@@ -81,21 +87,21 @@ class SearchQuestions(ToolEnvironment, Forkable):
         numbers = [hops] if isinstance(hops, int) else list(hops)
         self.hops = tuple(checked_int("hops", n, 1, MAX_HOPS) for n in numbers)
         self.kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-        self.split = _checked_name("split", split, SPLITS)
+        self.split = checked_choice("split", split, SPLITS)
         for kind in self.kinds:
-            _checked_name("kinds", kind, KINDS)
+            checked_choice("kinds", kind, KINDS)
         if not self.kinds or not self.hops:
             raise UserError("kinds and hops must each name at least one")
         if self.kinds == ("comparison",) and not {2, 4} & set(self.hops):
             raise UserError(f"comparisons have 2 or 4 hops, not {hops}")
-        self.protocol = protocol_of(protocol)
+        self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.max_calls = 1 if self.protocol.start else ToolEnvironment.max_calls
         self.top_k = checked_int("top_k", top_k, 1, 20)
         self.page_characters = checked_int("page_characters", page_characters, 20, 20_000)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
-        self.score = SCORES[_checked_name("reward", reward, tuple(SCORES))]
-        self.format_reward = _checked_weight("format_reward", format_reward)
-        self.search_cost = _checked_weight("search_cost", search_cost)
+        self.score = SCORES[checked_choice("reward", reward, SCORES)]
+        self.format_reward = checked_number("format_reward", format_reward, 0, 10)
+        self.search_cost = checked_number("search_cost", search_cost, 0, 10)
         most_queries = horizon * self.max_calls * (MAX_QUERIES if self.protocol.reads else 1)
         self.reward_bounds = (-self.search_cost * most_queries, 1.0 + self.format_reward)
         self.instruction = checked_bool("instruction", instruction)
@@ -165,8 +171,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         return self.protocol.show(f"{page.title:.200}\n{page.text[: self.page_characters]}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(f"SearchQuestions has no reset option {sorted(options)}: it has none")
+        check_no_options("SearchQuestions", options)
         if self.questions:
             rows = read_questions(self.questions)[0]
             self.question = rows[int(self.np_random.integers(len(rows)))]
@@ -233,15 +238,3 @@ class SearchQuestions(ToolEnvironment, Forkable):
         calls = [{"search": "wiki_search"}.get(c.name, "crawl_page") for c in message.tool_calls]
         self.roles += (*(tags or ()), *calls, "observation")
         return tags is not None and is_role_sequence(list(self.roles))
-
-
-def _checked_name(option: str, name: Any, names: Sequence[str]) -> str:
-    if name not in names:
-        raise UserError(f"{option} must be one of {', '.join(names)}, not {name!r}")
-    return name
-
-
-def _checked_weight(option: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
-        raise UserError(f"{option} must be a number from 0 to 10, not {value!r}")
-    return float(value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import checked_bool, checked_int
+from agentrl_jax.envs.options import checked_bool, checked_choice, checked_int
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.shop.catalogue import Product, catalogue
 from agentrl_jax.envs.shop.goals import GOALS_PER_PRODUCT, goals
@@ -120,9 +120,8 @@ class Shop(Forkable):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        if form not in FORMS:
-            raise UserError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
-        self.form, self.horizon = form, checked_int("horizon", horizon, 1, 1000)
+        self.form = checked_choice("form", form, FORMS)
+        self.horizon = checked_int("horizon", horizon, 1, 1000)
         self.catalogue_key = (
             checked_int("products", products, 40, 20_000),
             checked_int("catalogue_seed", catalogue_seed, 0, 2**31),

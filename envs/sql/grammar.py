@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agentrl_jax.messages import Message, ToolCall
 from agentrl_jax.tool_formats import TagToolFormat
+from agentrl_jax.tool_formats.line_calls import unfenced
 
 # How a renderer reads and writes calls of the tool `sql`.
 SQL_TOOL_FORMAT = TagToolFormat({"sql": ("sql", "query")})
@@ -17,7 +18,6 @@ INSTRUCTION = (
 _ACTION = re.compile(r"<(sql|solution)>(.*?)</\1>", re.DOTALL)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _TAG = re.compile(r"</?(?:think|sql|solution|observation|reminder)>")
-_FENCED = re.compile(r"\s*```(?:sql)?[ \t]*\n(.*?)\n?```\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ def read_action(text: str) -> SqlAction:
 
 def without_fence(query: str) -> str:
     """The query of a fenced block, where the text is one."""
-    match = _FENCED.fullmatch(query)
-    return match[1] if match else query
+    return unfenced(query, "sql")
 
 
 def is_well_formed(turns: Sequence[str]) -> bool:

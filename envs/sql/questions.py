@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.envs.sql import grouped_questions, plain_questions
 from agentrl_jax.envs.sql.business import BUSINESSES
 from agentrl_jax.envs.sql.records import Records, build_image, draw_records
@@ -159,8 +160,7 @@ def split_schemas(
     Raises:
         UserError: there is no such split or business, or the split has no schema of them.
     """
-    if split not in SPLITS:
-        raise UserError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+    checked_choice("split", split, SPLITS)
     for name in businesses:
         if name not in BUSINESSES:
             raise UserError(f"there is no business {name!r}; there are {', '.join(BUSINESSES)}")

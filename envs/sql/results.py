@@ -5,18 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from agentrl_jax.envs.sql.execution import QueryResult
-from agentrl_jax.errors import UserError
 
 COMPARISONS = ("set", "strict")
 _HEAD = 10  # rows of a result that is too long
 _DECIMALS = 6
-
-
-def checked_comparison(name: str) -> str:
-    """The name of a comparison. Raises UserError where there is none of that name."""
-    if name not in COMPARISONS:
-        raise UserError(f"comparison must be one of {', '.join(COMPARISONS)}, not {name!r}")
-    return name
 
 
 def comparable(row: Sequence) -> tuple:

@@ -17,7 +17,7 @@ class SqlEpisode(Protocol):
     """What the policies read of `SqlQuestions`."""
 
     question: Question
-    shows_schema: bool
+    schema_view: str
     queries: tuple[str, ...]
     last_error: str | None
 
@@ -36,7 +36,7 @@ def call_sql(thought: str, query: str) -> Message:
 
 def planned_looks(env: SqlEpisode) -> list[str]:
     """The queries that the expert makes before that of the answer."""
-    schema = [] if env.shows_schema else ["SELECT sql FROM sqlite_master"]
+    schema = [] if env.schema_view != "none" else ["SELECT sql FROM sqlite_master"]
     return [*schema, *env.question.looks[:1]]
 
 

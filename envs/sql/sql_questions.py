@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import checked_bool, checked_fraction, checked_int
+from agentrl_jax.envs.options import (
+    check_no_options,
+    checked_bool,
+    checked_choice,
+    checked_fraction,
+    checked_int,
+)
+from agentrl_jax.envs.sampled_task import rng_of_task
 from agentrl_jax.envs.sql.execution import (
     QueryLimits,
     QueryResult,
@@ -32,7 +39,7 @@ from agentrl_jax.envs.sql.questions import (
     split_schemas,
 )
 from agentrl_jax.envs.sql.results import (
-    checked_comparison,
+    COMPARISONS,
     equal_results,
     result_key,
     result_text,
@@ -119,12 +126,9 @@ class SqlQuestions(ToolEnvironment, Forkable):
         split_schemas(split, self.businesses, self.num_schemas)
         self.num_problems = checked_int("problems", problems, 0, 10**9)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
-        if schema_view not in SCHEMA_VIEWS:
-            known = ", ".join(SCHEMA_VIEWS)
-            raise UserError(f"schema_view must be one of {known}, not {schema_view!r}")
-        self.schema_view, self.shows_schema = schema_view, schema_view != "none"
+        self.schema_view = checked_choice("schema_view", schema_view, SCHEMA_VIEWS)
         self.evidence = checked_bool("evidence", evidence)
-        self.comparison = checked_comparison(comparison)
+        self.comparison = checked_choice("comparison", comparison, COMPARISONS)
         self.format_penalty = checked_bool("format_penalty", format_penalty)
         self.reminder = checked_bool("reminder", reminder)
         self.characters = checked_int("characters", characters, 20, 10**6)
@@ -198,11 +202,10 @@ class SqlQuestions(ToolEnvironment, Forkable):
         return result_text(result, self.characters)
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(f"SqlQuestions has no reset option {sorted(options)}: it has none")
+        check_no_options("SqlQuestions", options)
         rng = self.np_random
         if self.num_problems:
-            rng = type(rng)(type(rng.bit_generator)(int(rng.integers(self.num_problems))))
+            rng = rng_of_task(rng, self.num_problems)
         if self.folder is None:
             self.question = draw_question(
                 rng, self.split, self.difficulty, self.businesses, self.num_schemas
@@ -210,15 +213,14 @@ class SqlQuestions(ToolEnvironment, Forkable):
         else:
             questions = self.folder.questions
             self.question = questions[int(rng.integers(len(questions)))]
-        if self._database is not None:
-            self._database.close()
-        self._database = self._gold = None
+        self.close()
+        self._gold = None
         self._rewind()
         return (user(self._opening_text()),), {}
 
     def _opening_text(self) -> str:
         parts = []
-        if self.shows_schema:
+        if self.schema_view != "none":
             tables = self.question.tables if self.schema_view == "tables" else ()
             statements = [
                 s for name, s in self.database.tables().items() if not tables or name in tables

@@ -10,9 +10,8 @@ import numpy as np
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import checked_int
+from agentrl_jax.envs.options import check_no_options, checked_int
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
-from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
 from agentrl_jax.tool_environment import ToolEnvironment, tool_action
 
@@ -139,8 +138,7 @@ class PriceList(ToolEnvironment, Forkable):
         return result
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        if options:
-            raise UserError(f"PriceList has no reset option {sorted(options)}: it has none")
+        check_no_options("PriceList", options)
         names = ITEMS[: self.num_items]
         prices = self.np_random.integers(1, self.largest + 1, size=len(names))
         self.prices = dict(zip(names, map(int, prices)))

@@ -35,6 +35,7 @@ from agentrl_jax.envs.lmrl.car_dealer.decision import (
     split_decision,
 )
 from agentrl_jax.envs.lmrl.oracles import make_endpoint
+from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
@@ -154,9 +155,7 @@ class CarDealer(Forkable):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        if reward not in REWARDS:
-            raise UserError(f"reward must be one of {', '.join(REWARDS)}, not {reward!r}")
-        self.reward = reward
+        self.reward = checked_choice("reward", reward, REWARDS)
         self.buyer: Buyer = (
             ScriptedBuyer() if buyer == "scripted" else LLMBuyer(make_endpoint(buyer))
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from agentrl_jax.envs.lmrl.oracles import CompletionFunction, LLMOracle
-from agentrl_jax.errors import UserError
+from agentrl_jax.envs.options import checked_choice
 
 
 def lmrl_prompt(hidden: str, question: str) -> str:
@@ -44,6 +44,4 @@ def make_llm_oracle(complete: CompletionFunction, form: str = "lmrl") -> LLMOrac
     Raises:
         UserError: the form of the prompt is unknown.
     """
-    if form not in PROMPT_FORMS:
-        raise UserError(f"form must be one of {', '.join(PROMPT_FORMS)}, not {form!r}")
-    return LLMOracle(complete, *PROMPT_FORMS[form])
+    return LLMOracle(complete, *PROMPT_FORMS[checked_choice("form", form, PROMPT_FORMS)])
