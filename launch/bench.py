@@ -1,6 +1,6 @@
-"""Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, utterances,
-latency, async, cost, scaling, steps, invariants, recording, methods, lmrl, hierarchical,
-archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
+"""Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
+utterances, latency, async, cost, scaling, steps, invariants, recording, methods, lmrl,
+hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
 code_methods or mint.
 
 agentrl-bench sampling                                              ours alone
@@ -20,6 +20,7 @@ MODULES = {
     "sampling": "sampling.Sampling",
     "agentic": "agentic.Agentic",
     "update": "update.Update",
+    "attention": "attention.Attention",
     "utterances": "utterances.Utterances",
     "latency": "latency.Latency",
     "async": "asynchronous.Asynchronous",

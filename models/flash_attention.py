@@ -1,21 +1,26 @@
 """Flash attention over whole rows: splash attention on TPU, cuDNN on CUDA."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
+from agentrl_jax.distributed.jax_internals import packed_cudnn_attention
 from agentrl_jax.models.kernel_inputs import (
     ATTENTION_OUTPUT,
     KernelInputs,
     Query,
+    QueryIds,
     ScoreOptions,
     attention_mask,
 )
 
 SPLASH_BLOCKS = (512, 256, 128)  # the first that divides T
+# Of a row in cuDNN's packed layout, padding included: each reserves the log-sum-exp of a whole row.
+MAX_PACKED_SEQUENCES = 32
 
 
 def splash_rows(
@@ -65,18 +70,76 @@ def splash_rows(
     )
 
 
-def cudnn_rows(
+def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
+    """`attend_rows` by cuDNN's flash attention, without a soft cap.
+
+    Rows that attend to themselves, without a window, are packed sequences of which cuDNN computes
+    only the pairs that attend to each other; where a row has more than `MAX_PACKED_SEQUENCES`, and
+    everywhere else, a dense mask is read (`masked_cudnn_rows`).
+    """
+    assert not options.cap
+    is_self_attention = inputs.query.shape[1] == inputs.key.shape[1]
+    if options.window or not is_self_attention or not supports_packed_sequences():
+        return masked_cudnn_rows(inputs, options)
+    lengths, offsets, count = packed_sequences(inputs.segment_ids, MAX_PACKED_SEQUENCES)
+
+    def packed(inputs: KernelInputs) -> Array:
+        query = inputs.query
+        y = packed_cudnn_attention(
+            query.reshape(*query.shape[:2], -1, query.shape[-1]),
+            inputs.key,
+            inputs.value,
+            lengths,
+            offsets,
+            options.scale,
+        )
+        return y.reshape(query.shape).astype(inputs.value.dtype)
+
+    masked = jax.checkpoint(functools.partial(masked_cudnn_rows, options=options))
+    return jax.lax.cond(count <= MAX_PACKED_SEQUENCES, packed, masked, inputs)
+
+
+def supports_packed_sequences() -> bool:
+    """Whether this process's GPUs have cuDNN's attention over packed sequences: Hopper and later."""
+    capabilities = (x.compute_capability for x in jax.local_devices() if x.platform == "gpu")
+    return all(float(x) >= 9.0 for x in capabilities)
+
+
+def packed_sequences(
+    segment_ids: QueryIds, limit: int
+) -> tuple[Int[Array, "B limit"], Int[Array, "B limit1"], Int[Array, ""]]:
+    """Tokens and first column of each run of equal segment ids in each row, and the number of runs
+    of the row that has most.
+
+    Padding is a run like any other, so that every output is written. What is past the last run or
+    past `limit` is -1.
+
+    segment_ids 1 1 2 0 0, limit 4  ->  lengths 2 1 2 -1, offsets 0 2 3 -1 -1, 3
+    """
+    is_first = jnp.pad(
+        segment_ids[:, 1:] != segment_ids[:, :-1], ((0, 0), (1, 0)), constant_values=True
+    )
+    counts = jnp.sum(is_first, axis=1)
+    length = segment_ids.shape[1]
+    starts = jax.vmap(lambda x: jnp.nonzero(x, size=limit + 1, fill_value=length)[0])(is_first)
+    starts = starts.astype(jnp.int32)
+    is_run = jnp.arange(limit)[None] < counts[:, None]
+    lengths = jnp.where(is_run, starts[:, 1:] - starts[:, :-1], -1)
+    offsets = jnp.where(jnp.pad(is_run, ((0, 0), (0, 1))), starts, -1)
+    return lengths, offsets, jnp.max(counts)
+
+
+def masked_cudnn_rows(
     inputs: KernelInputs,
     options: ScoreOptions,
     implementation: str = "cudnn",
 ) -> Query:
-    """`attend_rows` by cuDNN's flash attention, without a soft cap.
+    """`cudnn_rows` with a dense mask.
 
-    The mask of segments is dense: [B, 1, T, S] of booleans, and again in the dtype of the queries
-    as the bias that cuDNN adds, 3 bytes a pair in all: 48 MiB for each row of 4,096 tokens,
-    whatever the number of heads.
+    The mask of segments is [B, 1, T, S] of booleans, and again in the dtype of the queries as the
+    bias that cuDNN adds, 3 bytes a pair in all: 48 MiB for each row of 4,096 tokens, whatever the
+    number of heads.
     """
-    assert not options.cap
     query = inputs.query
     batch, length, shared, group, size = query.shape
     mask = attention_mask(

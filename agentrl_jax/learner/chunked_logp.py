@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from agentrl_jax.distributed.sharding import BATCH_AXES, num_shards, per_shard
+from agentrl_jax.distributed.sharding import BATCH_AXES, num_shards, per_shard, platform
 from agentrl_jax.learner.packing import Batch
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.sampling_weights import narrow_matrices
 
 MAX_CHUNK_LOGITS = 2**25  # floats on a device: 128 MiB of logits
+# On a GPU, where a chunk of a few hundred tokens costs as much time for the head's weights and
+# their gradient as for the products: 1 GiB.
+MAX_CHUNK_LOGITS_CUDA = 2**28
 # (params, `Batch`, dropout key) -> (arrays [B, T], auxiliary loss of the forward pass)
 ForwardFn = Callable[[Params, Any, Any], tuple[tuple[Array, ...], Array | None]]
 
@@ -153,13 +156,14 @@ def _target_logp_and_entropy(
 def _map_in_chunks(fn: Callable[..., Any], vocab_size: int) -> Callable[..., Any]:
     """`fn` of arrays [N, ...], mapped over chunks of N and rematerialized in the backward pass.
 
-    A device holds at most `MAX_CHUNK_LOGITS` logits at a time.
+    A device holds at most `MAX_CHUNK_LOGITS` logits at a time, or `MAX_CHUNK_LOGITS_CUDA`.
     """
+    limit = MAX_CHUNK_LOGITS_CUDA if platform() == "cuda" else MAX_CHUNK_LOGITS
 
     def call(*parts: Array) -> Any:
         count = len(parts[0])
         local_vocab = vocab_size / num_shards(jax.sharding.get_abstract_mesh(), ("tensor",))
-        chunks = math.ceil(count * local_vocab / MAX_CHUNK_LOGITS)
+        chunks = math.ceil(count * local_vocab / limit)
         if chunks <= 1:
             return fn(*parts)
         size = math.ceil(count / chunks)

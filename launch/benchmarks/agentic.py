@@ -124,11 +124,13 @@ class AgenticRunner:
         jax.block_until_ready(self._state.params)
         updated = time.perf_counter()
         self.runtime.publish(self._state.params, step + 1)
-        seconds = time.perf_counter() - began
+        published = time.perf_counter()
+        seconds = published - began
         return {
             "seconds": seconds,
             "rollout_seconds": collected - began,
             "update_seconds": updated - collected,
+            "publication_seconds": published - updated,
             "device_busy": busy / (collected - began),
             "sampled_tokens": engine.counts["sampled_tokens"] - sampled,
             "prefill_tokens": harness.prefill_tokens(engine) - prefilled,

@@ -9,6 +9,7 @@ import numpy as np
 from agentrl_jax.compiler.compile_count import compile_count
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.launch.benchmarks import harness
+from agentrl_jax.launch.benchmarks.bounds import ModelWork, measure_ceilings, median_or_none
 from agentrl_jax.launch.benchmarks.rivals import (
     Measurement,
     RivalBench,
@@ -17,6 +18,7 @@ from agentrl_jax.launch.benchmarks.rivals import (
 )
 from agentrl_jax.launch.benchmarks.shapes import EngineSetup, ModelShape, run_environment
 from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.models.decoder import Decoder
 from agentrl_jax.trajectories import Sampling as SamplingParams
 
 
@@ -44,7 +46,8 @@ class Sampling(RivalBench, EngineSetup, ModelShape):
                 *sizes.get(self.rival, []),
             ]
         ) as rival:
-            engine = self.engine(*self.build(), self.batch, self.prompt + self.new)
+            policy, params = self.build()
+            engine = self.engine(policy, params, self.batch, self.prompt + self.new)
             prompts = np.random.default_rng(0).integers(
                 0, self.vocab, (self.batch, self.prompt), np.int32
             )
@@ -55,14 +58,28 @@ class Sampling(RivalBench, EngineSetup, ModelShape):
                 )
             finally:
                 engine.close()
+        bound = self._bound(policy, [x["seconds"] for x in ours])
         return {
             "bench": "sampling",
             "sizes": dataclasses.asdict(self),
             "params": self.params,
             **compare_measurements(ours, theirs),
+            "bound": bound,
             "compilations": sum(x["compilations"] for x in ours),
             "rival_says": rival and rival.ready_message,
             **run_environment(),
+        }
+
+    def _bound(self, policy: Decoder, seconds: list[float]) -> dict[str, float | None]:
+        """The least time of the prompts' forward pass and of the steps that follow."""
+        work, ceilings = ModelWork.of(policy), measure_ceilings(policy.config.compute_dtype)
+        prompts = work.forward_flops([self.prompt] * self.batch) / ceilings.flops_per_second
+        steps = work.decode_seconds(ceilings, self.batch, self.prompt, self.new)
+        bound = prompts / self.devices + steps
+        return {
+            "bound_seconds": bound,
+            "fraction_of_bound": median_or_none([bound / x for x in seconds]),
+            "gigabytes_per_second_of_a_copy": ceilings.bytes_per_second / 1e9,
         }
 
 

@@ -1,5 +1,7 @@
 """The flags of a benchmark's model and engine, and the environment that every report includes."""
 
+import dataclasses
+import inspect
 import os
 from dataclasses import dataclass, fields
 from importlib.metadata import version
@@ -12,13 +14,17 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.models import presets
 from agentrl_jax.models.decoder import Decoder, DecoderConfig, parameter_count
 
 
 @dataclass
 class ModelShape:
-    """A random decoder in float32, of the same shape as the rival's."""
+    """A random decoder of the same shape as the rival's in float32, or of a published model's."""
 
+    preset: str = option(
+        "", "A shape of models/presets.py, as qwen3_0_6b, in bfloat16; the others are ignored."
+    )
     family: str = option(
         "qwen3",
         "qwen2: biases on queries, keys and values, untied head; qwen3: query and key norms, "
@@ -34,10 +40,17 @@ class ModelShape:
 
     def flags(self) -> list[str]:
         """The shape as flags of a rival's script."""
-        return [f"--{field.name}={getattr(self, field.name)}" for field in fields(ModelShape)]
+        names = [field.name for field in fields(ModelShape) if field.name != "preset"]
+        return [f"--{name}={getattr(self, name)}" for name in names]
 
     def config(self) -> DecoderConfig:
-        """The decoder's config. Raises UserError for an unknown family."""
+        """The decoder's config. Raises UserError for an unknown family or preset."""
+        if self.preset:
+            preset = getattr(presets, self.preset, None)
+            if self.preset.startswith("_") or not inspect.isfunction(preset):
+                raise UserError(f"--preset={self.preset} is none of models/presets.py")
+            config, self.vocab = preset()
+            return dataclasses.replace(config, compute_dtype="bfloat16")
         if self.family not in ("qwen2", "qwen3"):
             raise UserError(f"--family={self.family} is neither qwen2 nor qwen3")
         qwen3 = self.family == "qwen3"
@@ -48,12 +61,13 @@ class ModelShape:
 
     def build(self) -> tuple[Decoder, Any]:
         """The policy and fresh parameters."""
-        policy = self.config().build(self.vocab)
+        policy = self.config().build(self.vocab)  # a preset sets the vocabulary too
         return policy, policy.init(jax.random.key(0))
 
     @property
     def params(self) -> int:
-        return parameter_count(self.config(), self.vocab)
+        config = self.config()
+        return parameter_count(config, self.vocab)
 
 
 @dataclass

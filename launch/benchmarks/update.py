@@ -12,6 +12,7 @@ from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
 from agentrl_jax.compiler.compile_count import compile_count
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch.benchmarks.bounds import ModelWork, median_or_none, update_report
 from agentrl_jax.launch.benchmarks.rivals import (
     Measurement,
     RivalBench,
@@ -73,6 +74,7 @@ class Update(RivalBench, EngineSetup, ModelShape):
             "sizes": dataclasses.asdict(self),
             "params": self.params,
             **compare_measurements(ours, theirs),
+            "bound": runner.bound(ours),
             "compilations": sum(x["compilations"] for x in ours),
             "rival_says": rival and rival.ready_message,
             **run_environment(),
@@ -84,7 +86,8 @@ class UpdateRunner:
 
     def __init__(self, sizes: Update) -> None:
         s = self._sizes = sizes
-        policy, params = s.build()
+        self._policy, params = s.build()
+        policy = self._policy
         bins: dict[str, Any] = {"bin_length": s.prompt + s.new}
         if s.share_prompt:
             bins = {"bin_length": s.new + 1, "prompt_sharing": PromptSharing(s.prompt - 1, s.group)}
@@ -95,6 +98,24 @@ class UpdateRunner:
         self._state = self._algorithm.init(jax.random.key(1), params)
         self.runtime, self._step = Runtime({}, {}, InlinePool()), 0
 
+    def bound(self, measurements: list[Measurement]) -> dict[str, float | None]:
+        """The medians of the bound of each repeat's lengths, and of the fractions reached."""
+        reports = [
+            update_report(self._policy, x["flops"], x["seconds"], self._sizes.devices)
+            for x in measurements
+        ]
+        return {name: median_or_none([x[name] for x in reports]) for name in reports[0]}
+
+    def _flops(self, groups: list[Group]) -> float:
+        """Of the update of these groups, a shared prompt once per group."""
+        s, work = self._sizes, ModelWork.of(self._policy)
+        new = [len(x.turns[0].calls[0].action) for group in groups for x in group.trajectories]
+        if not s.share_prompt:
+            return work.training_flops([s.prompt + n for n in new])
+        shared = s.prompt - 1
+        prompts = work.training_flops([shared] * len(groups))
+        return prompts + work.training_flops([n + 1 for n in new], shared)
+
     def repeat(self) -> Measurement:
         groups, tokens = make_groups(self._sizes, self._step)
         self._step += 1
@@ -104,6 +125,7 @@ class UpdateRunner:
         return {
             "seconds": time.perf_counter() - began,
             "sampled_tokens": tokens,
+            "flops": self._flops(groups),
             "compilations": compile_count() - compiled,
         }
 

@@ -16,7 +16,7 @@ from jax import Array
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.models import attention_kernels, plain_attention
 from agentrl_jax.models.attention_kernels import attend_rows, kernel_for
-from agentrl_jax.models.flash_attention import cudnn_rows, splash_rows
+from agentrl_jax.models.flash_attention import masked_cudnn_rows, packed_sequences, splash_rows
 from agentrl_jax.models.kernel_inputs import KernelInputs, ScoreOptions
 from agentrl_jax.models.plain_attention import plain_rows
 
@@ -170,7 +170,7 @@ def test_splash_attention_equals_the_plain_path(options: dict):
 )
 def test_the_arguments_of_cudnn_attention_mean_what_ours_mean(options: dict):
     got = value_and_gradients(
-        over_rows(functools.partial(cudnn_rows, implementation="xla")), SMALL, **options
+        over_rows(functools.partial(masked_cudnn_rows, implementation="xla")), SMALL, **options
     )
     close(got, value_and_gradients(over_rows(plain_rows), SMALL, **options), 1e-5)
 
@@ -294,7 +294,7 @@ def test_cudnn_attention_serves_inner_branches(monkeypatch: pytest.MonkeyPatch):
     arrays, _ = inner_branched(4)
     shape = {"prefix_length": 16, "branch_length": 4, "inner_branches": True, "window": 3}
     got, want = kernel_on_branches(
-        monkeypatch, functools.partial(cudnn_rows, implementation="xla"), arrays, shape
+        monkeypatch, functools.partial(masked_cudnn_rows, implementation="xla"), arrays, shape
     )
     close(got, want, 1e-5)
 
@@ -328,7 +328,7 @@ def test_cudnn_attention_serves_branches(monkeypatch: pytest.MonkeyPatch):
     arrays, _ = branched([[4, 1], [2, 4]], [6, 3], 6, 4)
     options = {"window": 5, "prefix_length": 6, "branch_length": 4}
     got, want = kernel_on_branches(
-        monkeypatch, functools.partial(cudnn_rows, implementation="xla"), arrays, options
+        monkeypatch, functools.partial(masked_cudnn_rows, implementation="xla"), arrays, options
     )
     close(got, want, 1e-5)
 
