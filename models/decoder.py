@@ -27,7 +27,7 @@ from agentrl_jax.models.decoder_network import (
     cached_attention_inputs,
     embed_tokens,
 )
-from agentrl_jax.models.layers import RMSNorm, soft_cap
+from agentrl_jax.models.layers import RMSNorm, head_product, soft_cap
 from agentrl_jax.models.parameters import apply, init_params, logical_axes
 from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs, PolicyOutput
 
@@ -135,7 +135,7 @@ class Decoder:
             )
         else:
             table = params["embedding" if self.config.tied_head else "head"].astype(hidden.dtype)
-            logits = jnp.einsum("...D,VD->...V", hidden, table, preferred_element_type=jnp.float32)
+            logits = head_product(hidden, table)
         return soft_cap(logits, self.config.logit_cap)
 
     def init_cache(self, rows: int, positions: int) -> KVCache:

@@ -19,8 +19,9 @@ from agentrl_jax.models.kernel_inputs import (
 )
 
 SPLASH_BLOCKS = (512, 256, 128)  # the first that divides T
-# Of a row in cuDNN's packed layout, padding included: each reserves the log-sum-exp of a whole row.
-MAX_PACKED_SEQUENCES = 32
+# Tokens of a row for each sequence that cuDNN's packed layout has room for, padding being one. Each
+# reserves the log-sum-exp of a whole row, and time in the backward pass, so there are two programs.
+PACKED_TOKENS = (512, 64)
 
 
 def splash_rows(
@@ -74,17 +75,18 @@ def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
     """`attend_rows` by cuDNN's flash attention, without a soft cap.
 
     Rows that attend to themselves, without a window, are packed sequences of which cuDNN computes
-    only the pairs that attend to each other; where a row has more than `MAX_PACKED_SEQUENCES`, and
-    everywhere else, a dense mask is read (`masked_cudnn_rows`).
+    only the pairs that attend to each other; where they are shorter than the last of
+    `PACKED_TOKENS` on average, and everywhere else, a dense mask is read (`masked_cudnn_rows`).
     """
     assert not options.cap
     is_self_attention = inputs.query.shape[1] == inputs.key.shape[1]
     if options.window or not is_self_attention or not supports_packed_sequences():
         return masked_cudnn_rows(inputs, options)
-    lengths, offsets, count = packed_sequences(inputs.segment_ids, MAX_PACKED_SEQUENCES)
+    limits = [max(2, inputs.query.shape[1] // tokens) for tokens in PACKED_TOKENS]
 
-    def packed(inputs: KernelInputs) -> Array:
+    def packed(inputs: KernelInputs, limit: int) -> Array:
         query = inputs.query
+        lengths, offsets, _ = packed_sequences(inputs.segment_ids, limit)
         y = packed_cudnn_attention(
             query.reshape(*query.shape[:2], -1, query.shape[-1]),
             inputs.key,
@@ -95,8 +97,11 @@ def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
         )
         return y.reshape(query.shape).astype(inputs.value.dtype)
 
-    masked = jax.checkpoint(functools.partial(masked_cudnn_rows, options=options))
-    return jax.lax.cond(count <= MAX_PACKED_SEQUENCES, packed, masked, inputs)
+    count = packed_sequences(inputs.segment_ids, 1)[2]
+    programs = [functools.partial(packed, limit=limit) for limit in limits]
+    programs.append(jax.checkpoint(functools.partial(masked_cudnn_rows, options=options)))
+    too_many = [(count > limit).astype(jnp.int32) for limit in limits]
+    return jax.lax.switch(sum(too_many), programs, inputs)
 
 
 def supports_packed_sequences() -> bool:

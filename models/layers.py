@@ -131,6 +131,34 @@ class GatedMLP(Module):
         return project(self, "down", self.activation(gate) * up, wide, narrow, self.bias, init)
 
 
+@jax.custom_vjp
+def head_product(
+    hidden: Float[Array, "*shape D"], table: Float[Array, "V D"]
+) -> Float[Array, "*shape V"]:
+    """`hidden table^T` in float32, of operands of one dtype.
+
+    The products of its backward pass take the logits' gradient rounded to that dtype: in float32
+    they would run at the rate of float32 products.
+    """
+    return jnp.einsum("...D,VD->...V", hidden, table, preferred_element_type=jnp.float32)
+
+
+def _head_product_forward(hidden: Array, table: Array) -> tuple[Array, tuple[Array, Array]]:
+    return head_product(hidden, table), (hidden, table)
+
+
+def _head_product_backward(operands: tuple[Array, Array], dlogits: Array) -> tuple[Array, Array]:
+    hidden, table = operands
+    dlogits = dlogits.astype(hidden.dtype)
+    return (
+        jnp.einsum("...V,VD->...D", dlogits, table),
+        jnp.einsum("...V,...D->VD", dlogits, hidden),
+    )
+
+
+head_product.defvjp(_head_product_forward, _head_product_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def embedding_lookup(
     table: Float[Array, "V D"], tokens: Int[Array, "B T"], dtype: str

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from agentrl_jax.models.kernel_inputs import ATTENTION_OUTPUT
 from agentrl_jax.models.quantized import QuantizedWeight
 from agentrl_jax.policy import Params
 
@@ -83,10 +84,17 @@ def low_rank_product(
 
 def rematerialize(block: type[Module], saved_activations: tuple[str, ...]) -> type[Module]:
     """`block`, which stores only its input and the activations of these names for its backward
-    pass and recomputes the rest.
+    pass and recomputes the rest. Where attention's output is one of them, a kernel of cuDNN stores
+    its own, which has no name.
     """
     policy = jax.checkpoint_policies.save_only_these_names(*saved_activations)
+    if ATTENTION_OUTPUT in saved_activations:
+        policy = jax.checkpoint_policies.save_from_both_policies(policy, _is_cudnn_attention)
     return nn.remat(block, prevent_cse=False, policy=policy)
+
+
+def _is_cudnn_attention(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name.startswith("dot_product_attention_fwd")
 
 
 def scan_layers(block: type[Module], layers: int, scanned: tuple[bool, ...]) -> Any:
