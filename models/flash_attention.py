@@ -21,7 +21,7 @@ from agentrl_jax.models.kernel_inputs import (
 SPLASH_BLOCKS = (512, 256, 128)  # the first that divides T
 # Tokens of a row for each sequence that cuDNN's packed layout has room for, padding being one. Each
 # reserves the log-sum-exp of a whole row, and time in the backward pass, so there are two programs.
-PACKED_TOKENS = (512, 64)
+PACKED_TOKENS = (512, 128)
 
 
 def splash_rows(
@@ -100,12 +100,12 @@ def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
     count = packed_sequences(inputs.segment_ids, 1)[2]
     programs = [functools.partial(packed, limit=limit) for limit in limits]
     programs.append(jax.checkpoint(functools.partial(masked_cudnn_rows, options=options)))
-    too_many = [(count > limit).astype(jnp.int32) for limit in limits]
-    return jax.lax.switch(sum(too_many), programs, inputs)
+    index = jnp.sum(count > jnp.asarray(limits))
+    return jax.lax.switch(index, programs, inputs)
 
 
 def supports_packed_sequences() -> bool:
-    """Whether this process's GPUs have cuDNN's attention over packed sequences: Hopper and later."""
+    """Whether cuDNN has attention over packed sequences on this process's GPUs: from Hopper on."""
     capabilities = (x.compute_capability for x in jax.local_devices() if x.platform == "gpu")
     return all(float(x) >= 9.0 for x in capabilities)
 

@@ -63,7 +63,8 @@ def main(name: str) -> None:
         report = bench.run()
         seconds, span = kernel_seconds(Path(folder))
     busy = sum(map(sum, seconds.values()))
-    print(f"seconds {report['ours']['seconds']['median']:.4f}, kernels {busy:.4f} within {span:.4f}")
+    total = report["ours"]["seconds"]["median"]
+    print(f"seconds {total:.4f}, kernels {busy:.4f} within {span:.4f}")
     for name, calls in sorted(seconds.items(), key=lambda item: -sum(item[1]))[:SHOWN]:
         print(f"{1e3 * sum(calls):9.2f} ms {len(calls):6d} calls  {name[:110]}")
 

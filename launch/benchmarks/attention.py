@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from agentrl_jax.distributed.sharding import platform
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.bounds import measure_ceilings, seconds_of_call
 from agentrl_jax.launch.benchmarks.shapes import run_environment
 from agentrl_jax.launch.dataclass_flags import option
@@ -40,11 +41,15 @@ class Attention:
     head_size: int = option(128, "Size of a head.", 2)
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Raises UserError for sizes that do not fit together."""
+        if self.sequences >= self.length:
+            raise UserError(f"--sequences={self.sequences} needs rows of more than as many tokens")
+        if self.heads % self.kv_heads:
+            raise UserError(f"--kv_heads={self.kv_heads} does not divide --heads={self.heads}")
 
     def run(self) -> dict[str, Any]:
         """Measure and report."""
-        inputs, weights, pairs = self._inputs()
+        inputs, weights, pairs = self.inputs()
         options = ScoreOptions(self.head_size**-0.5)
         exact = value_and_gradients(plain_rows, options)(_cast(inputs, jnp.float32), weights)
         # forward two products of each pair, backward five
@@ -63,7 +68,7 @@ class Attention:
             }
         return {**report, **run_environment()}
 
-    def _inputs(self) -> tuple[KernelInputs, jax.Array, int]:
+    def inputs(self) -> tuple[KernelInputs, jax.Array, int]:
         """Random arrays in bfloat16, the weights of the outputs in a sum, 0 at padding, and how
         many pairs of tokens attend to each other.
         """

@@ -21,7 +21,7 @@ from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.learner.rounding import lost_fraction, rounding_warning
 from agentrl_jax.models.adapters import LoraConfig
 from agentrl_jax.models.decoder import Decoder
-from agentrl_jax.models.layers import embedding_lookup
+from agentrl_jax.models.layers import embedding_lookup, head_product
 from agentrl_jax.models.quantized import int8, is_quantized
 from agentrl_jax.sampling_weights import narrow_matrices, sampling_dtype, sampling_weights
 
@@ -126,6 +126,27 @@ def test_rows_are_looked_up_in_the_narrow_dtype_and_their_gradient_is_summed_in_
     (gradient,) = pullback(jnp.ones_like(rows))
     assert gradient.dtype == jnp.float32 and gradient[0].tolist() == [1000.0] * 4
     assert not gradient[1:].any()
+
+
+def test_the_heads_gradient_products_have_the_compute_dtype_and_logits_float32():
+    hidden, table = (
+        jax.random.normal(jax.random.key(i), shape).astype(jnp.bfloat16)
+        for i, shape in enumerate([(2, 3, 8), (5, 8)])
+    )
+    logits, pullback = jax.vjp(head_product, hidden, table)
+    want, exact = jax.vjp(
+        lambda x, y: jnp.einsum("btd,vd->btv", x, y),
+        hidden.astype(jnp.float32),
+        table.astype(jnp.float32),
+    )
+    assert logits.dtype == jnp.float32
+    np.testing.assert_allclose(logits, want, rtol=1e-5, atol=1e-5)
+    tilt = jax.random.normal(jax.random.key(2), logits.shape)
+    for got, gradient, operand in zip(pullback(tilt), exact(tilt), (hidden, table)):
+        assert got.dtype == jnp.bfloat16 and got.shape == operand.shape
+        np.testing.assert_allclose(got.astype(jnp.float32), gradient, atol=0.05)
+    text = str(jax.make_jaxpr(pullback)(tilt))
+    assert "bf16[2,3,8] = dot_general" in text and "f32[2,3,8] = dot_general" not in text
 
 
 def test_an_engine_rounds_matrices_alone_and_never_widens():

@@ -16,7 +16,7 @@ from jax import Array
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.models import attention_kernels, plain_attention
 from agentrl_jax.models.attention_kernels import attend_rows, kernel_for
-from agentrl_jax.models.flash_attention import masked_cudnn_rows, packed_sequences, splash_rows
+from agentrl_jax.models.flash_attention import masked_cudnn_rows, splash_rows
 from agentrl_jax.models.kernel_inputs import KernelInputs, ScoreOptions
 from agentrl_jax.models.plain_attention import plain_rows
 

@@ -256,10 +256,10 @@ def test_the_command_prints_one_line():
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], ["sampling|agentic|update|utterances|latency|async|cost"]),
+        ([], ["sampling|agentic|update|attention|utterances|latency|async|cost"]),
         (
             ["speed", "--repeats=3"],
-            ["sampling|agentic|update|utterances|latency|async|cost", "'speed'"],
+            ["sampling|agentic|update|attention|utterances|latency|async|cost", "'speed'"],
         ),
         (["sampling", "--repeats=0"], ["repeats"]),
         (["sampling", "--turns=3"], ["turns"]),
