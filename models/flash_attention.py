@@ -1,6 +1,7 @@
 """Flash attention over whole rows: splash attention on TPU, cuDNN on CUDA."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -98,7 +99,9 @@ def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
         return y.reshape(query.shape).astype(inputs.value.dtype)
 
     count = packed_sequences(inputs.segment_ids, 1)[2]
-    programs = [functools.partial(packed, limit=limit) for limit in limits]
+    programs: list[Callable[[KernelInputs], Array]] = [
+        functools.partial(packed, limit=limit) for limit in limits
+    ]
     programs.append(jax.checkpoint(functools.partial(masked_cudnn_rows, options=options)))
     index = jnp.sum(count > jnp.asarray(limits))
     return jax.lax.switch(index, programs, inputs)

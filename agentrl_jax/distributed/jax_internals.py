@@ -4,6 +4,8 @@ packed sequences.
 No other module imports `jax._src`.
 """
 
+from typing import Any
+
 from jaxtyping import Array, Float, Int
 
 
@@ -45,7 +47,7 @@ def packed_cudnn_attention(
     """
     from jax._src.cudnn.fused_attention_stablehlo import MaskType, dot_product_attention
 
-    return dot_product_attention(
+    output: Any = dot_product_attention(
         query,
         key,
         value,
@@ -56,3 +58,4 @@ def packed_cudnn_attention(
         scale=scale,
         mask_type=MaskType.PADDING_CAUSAL,
     )
+    return output

@@ -86,7 +86,9 @@ class Attention:
         query, tilt = rng.normal(size=(2, *shape, group, self.head_size))
         key, value = rng.normal(size=(2, *shape, self.head_size))
         inputs = KernelInputs.of_rows(
-            *(jnp.asarray(x, jnp.bfloat16) for x in (query, key, value)),
+            jnp.asarray(query, jnp.bfloat16),
+            jnp.asarray(key, jnp.bfloat16),
+            jnp.asarray(value, jnp.bfloat16),
             jnp.asarray(positions),
             jnp.asarray(segments),
         )
