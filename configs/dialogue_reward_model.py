@@ -5,7 +5,8 @@ Expected effect: overoptimization (arXiv 2210.10760): the model's reward (`rollo
 keeps rising, the hidden one (`rollout/reward/advice`) rises, then falls. Of seed 0 by tens of
 steps: .53 .71 .74 .76 .74 .76 .77 .76 of the model, .54 .76 .74 .75 .75 .71 .63 .65 hidden.
 
-Hardware: 2 CPU cores; time: 12 minutes on a busy machine; score: return .53, SFT .36
+Hardware: 2 CPU cores; time: 12 minutes on a busy machine; score of two seeds: return .53 and
+.46, SFT .36 and .38
 
     agentrl-train --config=configs/dialogue_reward_model.py
 """

@@ -5,9 +5,10 @@ Credit is centered by game and player, or one game's rewards would be the other'
 
 Expected effect: better in the games of self-play, no change in the one held out.
 
-Hardware: 2 CPU cores; time: 4.2 minutes of processor time; after fine-tuning and after MARS, seed
-0: exploitability of Kuhn .53 and .09, mean returns (512 games, 95 %) Kuhn -.07 and .21 (+- .13),
-Hanabi 1.71 and 1.97 (+- .11), held out tic-tac-toe -.01 and -.03 (+- .08)
+Hardware: 2 CPU cores; time: 4.2 minutes of processor time; after fine-tuning and after MARS,
+exploitability of Kuhn .53 and .09 (seed 0), .49 and .12 (seed 1); mean returns (512 games, 95 %)
+Kuhn -.07 and .21, .02 and .17 (+- .13), Hanabi 1.71 and 1.97, 1.73 and 2.01 (+- .11), held out
+tic-tac-toe -.01 and -.03, .00 and -.07 (+- .08)
 
     agentrl-train --config=configs/games_mars.py[:kuhn|:hanabi]
 """

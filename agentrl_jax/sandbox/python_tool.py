@@ -4,6 +4,8 @@ import atexit
 import functools
 import threading
 import weakref
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agentrl_jax.errors import UserError
@@ -40,6 +42,7 @@ class PythonTool:
         self._close_session: weakref.finalize | None = None  # also closes it when this is deleted
         self._is_open = False
         self._seed = 0
+        self._files: Mapping[str, bytes] = {}
         self.history: tuple[str, ...] = ()  # the code that has run in the session
         self.last_outcome: Outcome | None = None  # of the last call
 
@@ -55,15 +58,23 @@ class PythonTool:
         """That a call may take, the end of a late one included."""
         return self._config.limits.seconds + _GRACE_SECONDS
 
-    def restart(self, seed: int = 0) -> None:
+    def restart(self, seed: int = 0, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
         """Begin a new session without variables.
 
+        Args:
+            seed: see `Snippet`.
+            files: see `Snippet`; only a replayed session has any.
+
         Raises:
-            UserError: there is no sandbox here as the config demands.
+            UserError: there is no sandbox here as the config demands, or there are files and the
+                session is not replayed.
         """
+        if files and not self._replayed:
+            raise UserError("only a replayed session of the tool python has files")
         self.close()
         shared_sandbox(self._config)
         self._is_open, self._seed, self.last_outcome = True, seed, None
+        self._files = dict(files)
 
     def python(self, code: str) -> str:
         """Run Python code. Variables stay until the next call; the output is what it prints, and
@@ -89,7 +100,11 @@ class PythonTool:
     def _resume(self) -> Session:
         """Begin a session in which the code of the history has run."""
         sandbox, seed = shared_sandbox(self._config), self._seed
-        session = ReplayedSession(sandbox, seed, None) if self._replayed else sandbox.session(seed)
+        session = (
+            ReplayedSession(sandbox, seed, None, self._files)
+            if self._replayed
+            else sandbox.session(seed)
+        )
         self._session, self._close_session = session, weakref.finalize(self, session.close)
         if isinstance(session, ReplayedSession):
             session.history = list(self.history)

@@ -5,7 +5,9 @@ import functools
 import json
 import posixpath
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Self
 
 from agentrl_jax.errors import UserError
@@ -112,12 +114,18 @@ def check_snippet(snippet: Snippet, limits: SandboxLimits) -> None:
 
 class ReplayedSession(Session):
     """A session of a sandbox without processes that stay: each call runs all earlier code again,
-    without its output.
+    without its output, in a folder with these files.
     """
 
-    def __init__(self, sandbox: Sandbox, seed: int, limits: SandboxLimits | None) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        seed: int,
+        limits: SandboxLimits | None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
-        self._sandbox, self._seed, self._limits = sandbox, seed, limits
+        self._sandbox, self._seed, self._limits, self._files = sandbox, seed, limits, files
 
     @property
     def is_over(self) -> bool:
@@ -125,13 +133,15 @@ class ReplayedSession(Session):
 
     def run(self, code: str) -> Outcome:
         program = _REPLAY.format(cells=json.dumps(json.dumps([*self.history, code])))
-        outcome = self._sandbox.run(Snippet(program, seed=self._seed), self._limits)
+        outcome = self._sandbox.run(
+            Snippet(program, files=self._files, seed=self._seed), self._limits
+        )
         if outcome.limit is None and outcome.signal is None:  # else it would end all later calls
             self.history.append(code)
         return outcome
 
     def fork(self) -> "ReplayedSession":
-        copy = ReplayedSession(self._sandbox, self._seed, self._limits)
+        copy = ReplayedSession(self._sandbox, self._seed, self._limits, self._files)
         copy.history = list(self.history)
         return copy
 

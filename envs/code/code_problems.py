@@ -1,9 +1,10 @@
 """`CodeProblems`: problems that an agent solves by running code."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+import numpy as np
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.code.checks import NumberCheck
@@ -11,7 +12,7 @@ from agentrl_jax.envs.code.critic import FEEDBACK, TurnSummary, feedback_text
 from agentrl_jax.envs.code.episode_rewards import NO_COUNTS, REWARDS, EpisodeCounts, has_thought
 from agentrl_jax.envs.code.generators import GeneratorEntry, draw_problem, split_generators
 from agentrl_jax.envs.code.problem import Problem
-from agentrl_jax.envs.code.protocols import PROTOCOLS, without_fence
+from agentrl_jax.envs.code.protocols import PROTOCOLS, within_noise, without_fence
 from agentrl_jax.envs.code.scripted import SCRIPTED_POLICIES
 from agentrl_jax.envs.forkable import Forkable
 from agentrl_jax.envs.options import (
@@ -50,7 +51,8 @@ class CodeProblems(ToolEnvironment, Forkable):
         split: "train", "test" (their held-out texts) or "held_out" (generators never trained on).
         difficulty: from 0 to 1; two numbers: uniform between them.
         problems: only so many different problems occur; 0: unlimited.
-        protocol: "plain", "boxed", "mint", "r1ci", "retool", "artist" or "simpletir".
+        protocol: "plain", "boxed", "mint", "r1ci", "retool", "artist", "datamind" or
+            "simpletir".
         tools: whether there is a tool.
         horizon: turns before truncation (MINT's k).
         proposals: answers that may be given.
@@ -58,7 +60,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         budget_notice: whether turns and proposals that are left are told after each turn.
         feedback: of a critic by rules: "none", "binary" or "textual".
         critic_knows_answer: whether that critic knows the answer.
-        reward: "outcome", "artist" or "retool" (docs/code.md).
+        reward: "outcome", "artist", "retool" or "datamind" (docs/code.md).
         replayed_session: each call runs all earlier code again, in a new process.
         short_errors: of a traceback only the last line is shown, whatever the protocol.
         noise: characters of noise around each output.
@@ -155,8 +157,9 @@ class CodeProblems(ToolEnvironment, Forkable):
             self.calls, self.failed_calls = self.calls + 1, self.failed_calls + 1
             self.last_failed = True
             return f"Error: at most {self.max_tool_calls} calls are run in an episode"
-        if self.protocol.prelude and not self.python_tool.history:
-            self.python_tool.python(self.protocol.prelude)
+        prelude = self.problem.prelude or self.protocol.prelude
+        if prelude and not self.python_tool.history:
+            self.python_tool.python(prelude)
         text = self.python_tool.python(without_fence(code))
         outcome = self.python_tool.last_outcome
         assert outcome is not None
@@ -165,15 +168,8 @@ class CodeProblems(ToolEnvironment, Forkable):
         if outcome.exit_code == 1 and (self.short_errors or self.protocol.last_line):
             text = outcome.stdout + (outcome.stderr.strip().splitlines() or [""])[-1]
         self.last_output = text.strip() if text != "(no output)" else ""
-        return self._with_noise(self.protocol.show_output(self.last_output))
-
-    def _with_noise(self, text: str) -> str:
-        """A text within noise that is a function of the question and the number of calls."""
-        if not self.noise:
-            return text
-        digest = hashlib.shake_256(f"{self.problem.question}{self.calls}".encode())
-        noise, half = digest.hexdigest(self.noise)[: self.noise], self.noise // 2
-        return f"{noise[:half]}\n{text}\n{noise[half:]}"
+        shown = self.protocol.show_output(self.last_output)
+        return within_noise(shown, self.noise, f"{self.problem.question}{self.calls}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         check_no_options("CodeProblems", options)
@@ -181,18 +177,22 @@ class CodeProblems(ToolEnvironment, Forkable):
         if self.num_problems:
             rng = rng_of_task(rng, self.num_problems)
         difficulty = self.easiest + float(rng.random()) * (self.hardest - self.easiest)
-        entry, self.problem = draw_problem(rng, self.entries, self.split, difficulty)
-        self.generator = entry.name
+        self.generator, self.problem = self._draw(rng, difficulty)
         self._rewind()
         instruction = f" {self.protocol.instruction}" if self.instruction else ""
         return (user(f"{self.problem.question}{instruction}"),), {}
+
+    def _draw(self, rng: np.random.Generator, difficulty: float) -> tuple[str, Problem]:
+        """The name of a generator, and a problem of it."""
+        entry, problem = draw_problem(rng, self.entries, self.split, difficulty)
+        return entry.name, problem
 
     def _rewind(self) -> None:
         self.calls = self.failed_calls = self.tool_turns = self.num_proposals = 0
         self.malformed_turns = self.silent_turns = 0
         self.last_output, self.last_failed = "", False
         if self.tools_allowed and self.problem is not _NO_PROBLEM:
-            self.python_tool.restart()
+            self.python_tool.restart(files=self.problem.files)
 
     def run_code(self, code: str) -> Outcome:
         """Run a program by itself, as the check of an answer that is code."""

@@ -1,4 +1,4 @@
-"""Rewards of episodes with code, as named parts: the outcome alone, ARTIST's and ReTool's."""
+"""Rewards of episodes with code, as named parts: the outcome alone, and those of papers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,9 +54,21 @@ def retool(counts: EpisodeCounts) -> dict[str, float]:
     return {"outcome": 1.0 if counts.is_right else failure}
 
 
+def datamind(counts: EpisodeCounts) -> dict[str, float]:
+    """DataMind (arXiv 2509.25084): 1 if right and 0 if wrong, in an episode whose every turn has
+    code or an answer; else -.1.
+    """
+    is_formatted = counts.has_answer and counts.malformed_turns == 0
+    return {
+        "outcome": float(counts.is_right and is_formatted),
+        "format": 0.0 if is_formatted else -0.1,
+    }
+
+
 # name -> (parts of an episode, bounds of their sum)
 REWARDS: dict[str, tuple[Callable[[EpisodeCounts], dict[str, float]], tuple[float, float]]] = {
     "outcome": (outcome, (0.0, 1.0)),
     "artist": (artist, (0.0, 4.0)),
     "retool": (retool, (-1.0, 1.0)),
+    "datamind": (datamind, (-0.1, 1.0)),
 }

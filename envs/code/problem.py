@@ -1,7 +1,7 @@
 """`Problem`: a question with a computed answer, a program that finds it, and a check of answers."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,9 @@ class Problem:
         program: Python code that prints a right answer; where code is the answer, that code.
         check: whether an answer is right.
         thought: how a person would begin.
+        files: in the folder where code runs; they need a session that is replayed.
+        prelude: code that runs before the agent's.
+        look: code by which a person would first look at the files.
     """
 
     question: str
@@ -28,6 +31,9 @@ class Problem:
     program: str
     check: Check
     thought: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    prelude: str = ""
+    look: str = ""
 
 
 def number_problem(

@@ -1,5 +1,6 @@
 """`CodeProtocol`: how code is called, how its output is shown, and how an answer is written."""
 
+import hashlib
 from dataclasses import dataclass
 
 from agentrl_jax.envs.answer_protocol import AnswerProtocol
@@ -18,6 +19,7 @@ class CodeProtocol(AnswerProtocol):
     Args:
         no_output: the output of code that prints nothing.
         max_characters: of an output.
+        tail_characters: of which so many are the end of an output that is cut.
         last_line: of a traceback only the last line is shown.
         prelude: code that runs before the first call.
         answer_in_output: whether an answer that code prints ends the episode.
@@ -25,6 +27,7 @@ class CodeProtocol(AnswerProtocol):
 
     no_output: str = "(no output)"
     max_characters: int = 2000
+    tail_characters: int = 0
     last_line: bool = False
     prelude: str = ""
     answer_in_output: bool = False
@@ -39,7 +42,9 @@ class CodeProtocol(AnswerProtocol):
         """What the agent reads of an output."""
         text = text or self.no_output
         if len(text) > self.max_characters:
-            text = f"{text[: self.max_characters]}...\n[Output Truncated]"
+            head, tail = self.max_characters - self.tail_characters, self.tail_characters
+            end = f"\n...{text[-tail:]}" if tail else ""
+            text = f"{text[:head]}...\n[Output Truncated]{end}"
         return self.output.replace("{}", text)
 
     def write_answer(self, answer: str) -> str:
@@ -63,6 +68,15 @@ def _unboxed(answer: str) -> str:
         return answer
     inner = _to_closing_brace(answer[len(_BOX) :])
     return answer if inner is None else inner
+
+
+def within_noise(text: str, characters: int, seed: str) -> str:
+    """A text within so many characters of noise, which is a function of the seed."""
+    if not characters:
+        return text
+    noise = hashlib.shake_256(seed.encode()).hexdigest(characters)[:characters]
+    half = characters // 2
+    return f"{noise[:half]}\n{text}\n{noise[half:]}"
 
 
 def without_fence(code: str) -> str:
@@ -107,6 +121,16 @@ PROTOCOLS = {
         "</answer>",
         TagToolFormat({"python": ("python", "code")}),
         output="<output>\n{}\n</output>",
+    ),
+    # arXiv 2509.25084
+    "datamind": CodeProtocol(
+        "Write code in <code>...</code>, or the answer in <answer>...</answer>.",
+        "<answer>",
+        "</answer>",
+        TagToolFormat({"code": ("python", "code")}),
+        output="<interpreter>\n{}\n</interpreter>",
+        max_characters=2048,
+        tail_characters=1024,
     ),
     # arXiv 2509.02479: the first block of code of a turn, 512 characters of stdout or the last line
     # of the errors

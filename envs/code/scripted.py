@@ -65,12 +65,20 @@ def answer_text(env: CodeEpisode, thought: str, answer: str) -> str:
     return f"{thought} {text}" if env.protocol.start else text
 
 
+def has_look(env: CodeEpisode) -> bool:
+    """Whether the expert looks at the files before its program, which needs a call for each."""
+    return bool(env.problem.look) and env.calls + env.calls_left > 1
+
+
 def expert_action(env: CodeEpisode, rng: np.random.Generator) -> Message | str:
     """Runs a program that solves the problem, and answers with what it prints."""
     if not env.tools_allowed:
         return direct_action(env, rng)
-    if env.calls_left and (env.calls == 0 or env.last_failed):
-        if env.calls == 0:
+    looks = has_look(env)
+    if looks and env.calls == 0:
+        return call_python("I look at the rows.", env.problem.look)
+    if env.calls_left and (env.calls == looks or env.last_failed):
+        if env.calls == looks:
             return call_python(env.problem.thought, program_to_run(env))
         error = (env.last_output.strip().splitlines() or ["an error"])[-1].split(":")[0]
         return call_python(f"{error}: I mend the code.", program_to_run(env))
@@ -79,7 +87,7 @@ def expert_action(env: CodeEpisode, rng: np.random.Generator) -> Message | str:
 
 def recovering_action(env: CodeEpisode, rng: np.random.Generator) -> Message | str:
     """The expert, whose first code has an error with probability .3; it is mended."""
-    may_fail = env.tools_allowed and env.calls == 0 and env.calls_left > 1
+    may_fail = env.tools_allowed and env.calls == has_look(env) and env.calls_left > 1
     if may_fail and rng.random() < _ERROR_PROBABILITY:
         return call_python(env.problem.thought, broken(program_to_run(env), rng))
     return expert_action(env, rng)

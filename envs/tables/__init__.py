@@ -1,0 +1,1 @@
+"""Tables in files and databases, about which an agent answers questions with code."""
