@@ -4,8 +4,8 @@ The validator learns which of the generator's answers the environment calls righ
 trajectories, and the mean P("Yes") of 8 samples.
 
 Hardware: 2 CPU cores; time: 7 minutes on a busy machine; score (seeds 0 and 1): .59 and .60
-right in one sample (SFT), .91 and .95 by the majority of 8, .97 and .96 in the best; the fourth setting
-that was tried: larger sums were not learned in 200 steps (docs/judges.md)
+right in one sample (SFT), .91 and .95 by the majority of 8, .97 and .96 in the best; the fourth
+setting that was tried: larger sums were not learned in 200 steps (docs/judges.md)
 
     agentrl-train --config=configs/arithmetic_verifier.py
 """

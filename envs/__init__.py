@@ -41,7 +41,10 @@ ENVIRONMENTS = {
     "agentrl/AgentGym-v0": ("agentrl_jax.envs.remote.agent_gym:AgentGym", {}),
     "agentrl/CodeProblems-v0": ("agentrl_jax.envs.code.code_problems:CodeProblems", {}),
     "agentrl/ReasoningGym-v0": ("agentrl_jax.envs.code.reasoning_gym_problems:ReasoningGym", {}),
-    "agentrl/TableQuestions-v0": ("agentrl_jax.envs.tables.table_questions:TableQuestions", {}),
+    "agentrl/TableQuestions-v0": (
+        "agentrl_jax.envs.code.tables.table_questions:TableQuestions",
+        {},
+    ),
     "agentrl/SqlQuestions-v0": ("agentrl_jax.envs.sql.sql_questions:SqlQuestions", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }

@@ -62,6 +62,16 @@ class Cosine:
 
 
 @dataclass
+class Complement:
+    """1 - schedule(step): the policy gradient's share beside imitation's."""
+
+    schedule: ScalarOrSchedule
+
+    def __call__(self, step: int) -> float:
+        return 1.0 - value_at(self.schedule, step)
+
+
+@dataclass
 class ExponentialDecay:
     """start e^(-rate t)."""
 

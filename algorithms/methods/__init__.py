@@ -37,6 +37,7 @@ docstrings say which values are the paper's, which the released code's, and whic
 | ARTIST | 2505.01441 | `artist` | `code_use` |
 | R1-Code-Interpreter | 2505.21668 | `r1_code_interpreter` | `code_use` |
 | MARS-SQL | 2511.01008 | `mars_sql` | `code_use` |
+| DataMind | 2509.25084 | `datamind` | `code_use` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
 | EPO (strategic reasoning) | 2502.12486 | `epo_strategic` | `multi_turn` |
@@ -66,6 +67,7 @@ from agentrl_jax.algorithms.methods.actor_critic import (
 )
 from agentrl_jax.algorithms.methods.code_use import (
     artist,
+    datamind,
     mars_sql,
     r1_code_interpreter,
     retool,
@@ -136,6 +138,7 @@ __all__ = [
     "cispo",
     "dapo",
     "dart",
+    "datamind",
     "dpo",
     "dr_grpo",
     "epo",

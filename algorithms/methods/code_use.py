@@ -1,4 +1,4 @@
-"""Agents that run code or queries: ReTool, ARTIST, R1-Code-Interpreter, MARS-SQL."""
+"""Agents that run code or queries: ReTool, ARTIST, R1-Code-Interpreter, MARS-SQL, DataMind."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,8 +7,11 @@ from typing import Any
 from agentrl_jax.algorithms.advantages.group import group_normalized
 from agentrl_jax.algorithms.advantages.token_weights import token_mean, trajectory_mean
 from agentrl_jax.algorithms.experience.rewards import OutcomeReward, WeightedParts
+from agentrl_jax.algorithms.experience.schedules import Complement, Cosine, ScalarOrSchedule
 from agentrl_jax.algorithms.losses.ppo import PPO
+from agentrl_jax.algorithms.methods.group_relative import dapo_filter
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.algorithms.policy_gradient.auxiliary import Imitation
 from agentrl_jax.learner.optimizer import AdamWConfig
 
 
@@ -64,5 +67,36 @@ def mars_sql(**settings: Any) -> PolicyGradientConfig:
     optimizer = AdamWConfig(1e-6, clip_norm=0.5)
     return replace(
         PolicyGradientConfig(group_normalized, trajectory_mean, PPO(0.2, 0.2), optimizer=optimizer),
+        **settings,
+    )
+
+
+def datamind(
+    imitation: ScalarOrSchedule | None = None, by_uncertainty: bool = False, **settings: Any
+) -> PolicyGradientConfig:
+    """DataMind (arXiv 2509.25084): (1 - mu) L_RL + mu L_SFT, the latter on demonstrations that the
+    source mixes in (`training.sources.MixedSource`).
+
+    Published: mu from .9 to .05 along half a cosine over 350 steps; DAPO, clip .2 and .28, without
+    KL, 16 questions in groups of 4, groups whose members all succeed or all fail dropped,
+    temperature .7. Its penalty for long answers is left out: an episode has a limit of tokens.
+
+    Args:
+        imitation: mu; None: as published. 0 is RL alone.
+        by_uncertainty: weights demonstrated tokens by p (1 - p), as CHORD (arXiv 2508.11408).
+        settings: further fields.
+    """
+    mu = Cosine(0.9, 0.05, 350) if imitation is None else imitation
+    return replace(
+        PolicyGradientConfig(
+            group_normalized,
+            token_mean,
+            PPO(0.2, 0.28),
+            filter=dapo_filter(),
+            auxiliaries=(Imitation(mu, by_uncertainty=by_uncertainty),),
+            policy_weight=Complement(mu),
+            rescore=by_uncertainty,
+            optimizer=AdamWConfig(1e-6),
+        ),
         **settings,
     )

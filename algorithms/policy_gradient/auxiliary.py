@@ -15,6 +15,8 @@ from agentrl_jax.algorithms.experience.schedules import ScalarOrSchedule, value_
 from agentrl_jax.algorithms.experience.self_imitation import PositiveReplay, replace_sampler_logp
 from agentrl_jax.algorithms.experience.stateful import Stateful
 from agentrl_jax.algorithms.policy_gradient.credited_batch import TokenTargets
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
+from agentrl_jax.errors import UserError
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 from agentrl_jax.trajectories import Group
 
@@ -93,10 +95,14 @@ def is_demonstration(group: Group) -> bool:
 class Imitation(AuxiliaryObjective):
     """coefficient(step) x cross entropy on the demonstrations among the groups (source:
     `training.sources.MixedSource`): DataMind's decaying SFT weight.
+
+    With `by_uncertainty` a token's cross entropy is weighted by p (1 - p), p its probability before
+    the update (CHORD, arXiv 2508.11408); the config must `rescore`.
     """
 
     coefficient: ScalarOrSchedule
     aggregation: Callable[[TokenIndex], np.ndarray] = token_mean
+    by_uncertainty: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
 
     def split_groups(self, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
         rollouts = [group for group in groups if not is_demonstration(group)]
@@ -107,12 +113,18 @@ class Imitation(AuxiliaryObjective):
 
     def targets(self, inputs: CreditInputs, step: int) -> TokenTargets:
         count = len(inputs.token_sequence)
+        weight = np.ones(count)
+        if self.by_uncertainty:
+            if inputs.token_logp is None:
+                raise UserError("Imitation(by_uncertainty=True) needs the method's `rescore`")
+            p = np.exp(inputs.token_logp)
+            weight = p * (1.0 - p)
         return TokenTargets(
             np.zeros(count),
             np.ones(count, bool),
             self.aggregation,
             value_at(self.coefficient, step),
-            nll_weight=np.ones(count),
+            nll_weight=weight,
         )
 
 

@@ -11,6 +11,7 @@ from agentrl_jax.algorithms.advantages.token_masks import TokenMask
 from agentrl_jax.algorithms.experience.filters import GroupFilter
 from agentrl_jax.algorithms.experience.replay import Replay
 from agentrl_jax.algorithms.experience.rewards import RewardTransform
+from agentrl_jax.algorithms.experience.schedules import ScalarOrSchedule
 from agentrl_jax.algorithms.losses.importance import ImportanceCorrection
 from agentrl_jax.algorithms.losses.policy import SurrogateLoss
 from agentrl_jax.algorithms.losses.regularizers import Regularizer
@@ -49,6 +50,8 @@ class PolicyGradientSlots:
     mismatch_normalize: bool = False  # divide its weights by their mean; requires `rescore`
     regularizers: dict[str, Regularizer] = field(default_factory=dict)  # by name in the metrics
     auxiliaries: tuple[AuxiliaryObjective, ...] = ()
+    # of the policy gradient and its regularizers beside the auxiliaries, such as 1 - mu(step)
+    policy_weight: ScalarOrSchedule = field(default=1.0, metadata=OMITTED_AT_DEFAULT)
     critic: CriticConfig | None = None
     # compute log-probs under the starting policy; regularizers that need them set it themselves
     reference: bool = False

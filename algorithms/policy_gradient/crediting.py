@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from agentrl_jax.algorithms.advantages.group import AdvantageAndTarget
+from agentrl_jax.algorithms.experience.schedules import value_at
 from agentrl_jax.algorithms.losses.regularizers import Regularizer
 from agentrl_jax.algorithms.policy_gradient.auxiliary import AuxiliaryObjective
 from agentrl_jax.algorithms.policy_gradient.config import PolicyGradientSlots
@@ -194,7 +195,8 @@ def token_targets(config: PolicyGradientSlots, inputs: CreditInputs, step: int) 
         normalize = config.mismatch_normalize and train_mask.any()
         mean = float(weight[train_mask].mean()) if normalize else 1.0
         advantage = advantage * weight / (mean if mean > 0 else 1.0)
-    targets = TokenTargets(advantage, train_mask, config.aggregation, value_target=value_target)
+    scale = value_at(config.policy_weight, step)
+    targets = TokenTargets(advantage, train_mask, config.aggregation, scale, None, value_target)
     loss_weight = targets.loss_weights(inputs, slice(0, count))
     regularizer_data = {
         name: regularizer.token_data(inputs, advantage, loss_weight, step)

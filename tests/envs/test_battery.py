@@ -33,7 +33,11 @@ NEEDS = {
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 SERVED = {"agentrl/AgentGym-v0"}  # needs a server; tests/tool_servers/test_agent_gym.py
 # They run code, which needs Landlock here.
-SANDBOXED = ["agentrl/CodeProblems-v0", "agentrl/ReasoningGym-v0"]
+SANDBOXED = [
+    "agentrl/CodeProblems-v0",
+    "agentrl/ReasoningGym-v0",
+    "agentrl/TableQuestions-v0",
+]
 if sys.platform != "linux" or not kernel.landlock_abi():
     ABSENT = sorted({*ABSENT, *SANDBOXED})
 NAMES = sorted(

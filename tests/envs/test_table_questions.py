@@ -9,8 +9,8 @@ from support.env_episodes import play_scripted_episode
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.code.scripted import call_python
-from agentrl_jax.envs.tables.kinds import HELD_OUT_KINDS, KINDS, draw_table
-from agentrl_jax.envs.tables.problems import (
+from agentrl_jax.envs.code.tables.kinds import HELD_OUT_KINDS, KINDS, draw_table
+from agentrl_jax.envs.code.tables.problems import (
     DATABASE,
     OrderedItems,
     RelativeNumber,
@@ -19,7 +19,7 @@ from agentrl_jax.envs.tables.problems import (
     database_bytes,
     problem_of,
 )
-from agentrl_jax.envs.tables.questions import (
+from agentrl_jax.envs.code.tables.questions import (
     HELD_OUT_OPERATIONS,
     OPERATIONS,
     SPLITS,
@@ -27,7 +27,7 @@ from agentrl_jax.envs.tables.questions import (
     draw_question,
     shared_questions,
 )
-from agentrl_jax.envs.tables.table_questions import TableQuestions
+from agentrl_jax.envs.code.tables.table_questions import TableQuestions
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, ToolCall
 from agentrl_jax.sandbox.ladder import SandboxConfig

@@ -54,8 +54,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
             ("collective-permute", "data x fsdp x tensor", 131_072, 2),
             ("collective-permute", "data x fsdp x tensor", 65_536, 1),
             # softmax over a split vocabulary
-            ("all-reduce", "tensor", 254 * 129 * 4, 1),
-            ("all-reduce", "tensor", 2 * 254 * 4, 1),
+            ("all-reduce", "tensor", 254 * 256 * 2, 1),
+            ("all-reduce", "tensor", 3 * 254 * 4, 1),
             ("all-reduce", "tensor", 254 * 4, 1),
         ],
         # the norm: whether it is finite, and the clipping inside the condition
@@ -92,13 +92,13 @@ EXPECTED: dict[str, dict[str, Any]] = {
             ("all-reduce", "data x fsdp", 256 * 256 * 4 + 256 * 4 + 36, 1),
             ("all-reduce", "data x fsdp", 256 * 256 * 4, 1),
             ("all-gather", "fsdp", 256 * 256 * 2, 1),
-            ("all-reduce", "tensor", 508 * 129 * 4, 1),
+            ("all-reduce", "tensor", 508 * 256 * 2, 1),
             ("all-gather", "data", 262_144, 1),
             ("all-gather", "data", 131_072, 1),
             ("all-gather", "tensor", 262_144, 1),
             ("collective-permute", "data x fsdp x tensor", 65_536, 2),
             ("collective-permute", "data x fsdp x tensor", 32_768, 1),
-            ("all-reduce", "tensor", 2 * 508 * 4, 1),
+            ("all-reduce", "tensor", 3 * 508 * 4, 1),
             ("all-reduce", "tensor", 508 * 4, 1),
         ],
         "optimizer": [

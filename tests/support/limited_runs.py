@@ -238,6 +238,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     "cispo": policy_gradient(group_relative.cispo),
     "dapo": policy_gradient(group_relative.dapo, 12, 4),
     "dart": policy_gradient(gui.dart),
+    "datamind": policy_gradient(code_use.datamind),
     "dpo": pairwise_method(pairwise.dpo, 1.0),
     "dr_grpo": policy_gradient(group_relative.dr_grpo, 12.0),
     "epo": policy_gradient(multi_turn.epo),

@@ -142,6 +142,7 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "retool": code_use.retool,
     "artist": code_use.artist,
     "mars-sql": code_use.mars_sql,
+    "datamind": lambda **s: code_use.datamind(by_uncertainty=True, **s),
     "r1-ci": code_use.r1_code_interpreter,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),

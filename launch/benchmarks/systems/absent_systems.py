@@ -42,13 +42,6 @@ ABSENT_SYSTEMS = (
         "its roles and tools, distillation from a team of agents",
     ),
     System(
-        "DataMind",
-        "2509.25084",
-        "`Imitation` beside policy gradients, `mask_void_trajectories`, `RejectionSampling`, "
-        "`Judge`, `TagToolFormat`",
-        "SQL, tables and code as tools",
-    ),
-    System(
         "VerlTool",
         "2509.01055",
         "`ToolEnvironment` with limits of time and length, eight formats of calls, asynchronous "

@@ -55,4 +55,15 @@ CODE_SYSTEMS = (
         "own kind",
         ("SqlQuestions",),
     ),
+    System(
+        "DataMind",
+        "2509.25084",
+        "`TableQuestions` with its tags, replayed code, SQL functions and reward; `Imitation` and "
+        "`Complement` of its weight",
+        "its 12,000 trajectories of 18 kinds of tasks, a language model as judge",
+        ("datamind",),
+        ("table_datamind.py",),
+        "own kind",
+        ("TableQuestions",),
+    ),
 )

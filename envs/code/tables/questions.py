@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.envs.options import checked_choice
-from agentrl_jax.envs.tables import comparisons, measures
-from agentrl_jax.envs.tables.kinds import HELD_OUT_KINDS, KINDS, Table, draw_table
-from agentrl_jax.envs.tables.scope import (
+from agentrl_jax.envs.code.tables import comparisons, measures
+from agentrl_jax.envs.code.tables.kinds import HELD_OUT_KINDS, KINDS, Table, draw_table
+from agentrl_jax.envs.code.tables.scope import (
     Answer,
     Operation,
     Scope,
@@ -21,6 +20,7 @@ from agentrl_jax.envs.tables.scope import (
     groups_code,
     pick,
 )
+from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 SPLITS = ("train", "test", "kinds", "operations")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.envs.tables.kinds import NumberColumn, Row, Table
+from agentrl_jax.envs.code.tables.kinds import NumberColumn, Row, Table
 
 Answer = float | str | tuple[str, ...]
 CLEAR = 0.02  # relative difference of two values of which a question asks for the larger

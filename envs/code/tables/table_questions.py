@@ -9,9 +9,9 @@ from agentrl_jax.environment import Messages
 from agentrl_jax.envs.code.code_problems import CodeProblems
 from agentrl_jax.envs.code.generators import GeneratorEntry
 from agentrl_jax.envs.code.problem import Problem
+from agentrl_jax.envs.code.tables.problems import SOURCES, problem_of
+from agentrl_jax.envs.code.tables.questions import draw_question, operations_of
 from agentrl_jax.envs.options import checked_bool, checked_choice, checked_int
-from agentrl_jax.envs.tables.problems import SOURCES, problem_of
-from agentrl_jax.envs.tables.questions import draw_question, operations_of
 from agentrl_jax.messages import Message
 from agentrl_jax.sandbox.ladder import SandboxConfig
 from agentrl_jax.sandbox.limits import SandboxLimits

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from agentrl_jax.envs.code.checks import MAX_ANSWER, Check, ExactText, Runner, items_of
 from agentrl_jax.envs.code.problem import Problem
-from agentrl_jax.envs.tables.kinds import Table
-from agentrl_jax.envs.tables.questions import TableQuestion
-from agentrl_jax.envs.tables.scope import Answer
+from agentrl_jax.envs.code.tables.kinds import Table
+from agentrl_jax.envs.code.tables.questions import TableQuestion
+from agentrl_jax.envs.code.tables.scope import Answer
 from agentrl_jax.errors import UserError
 
 SOURCES = ("csv", "parquet", "sql")

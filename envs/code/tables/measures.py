@@ -4,7 +4,7 @@ import statistics
 
 import numpy as np
 
-from agentrl_jax.envs.tables.scope import (
+from agentrl_jax.envs.code.tables.scope import (
     Scope,
     Task,
     draw_category,

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from agentrl_jax.envs.tables.kinds import NumberColumn
-from agentrl_jax.envs.tables.scope import (
+from agentrl_jax.envs.code.tables.kinds import NumberColumn
+from agentrl_jax.envs.code.tables.scope import (
     CLEAR,
     Scope,
     Task,
