@@ -38,6 +38,7 @@ docstrings say which values are the paper's, which the released code's, and whic
 | R1-Code-Interpreter | 2505.21668 | `r1_code_interpreter` | `code_use` |
 | MARS-SQL | 2511.01008 | `mars_sql` | `code_use` |
 | DataMind | 2509.25084 | `datamind` | `code_use` |
+| Search-R1 | 2503.09516 | `search_r1` | `searching` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
 | EPO (strategic reasoning) | 2502.12486 | `epo_strategic` | `multi_turn` |
@@ -109,6 +110,7 @@ from agentrl_jax.algorithms.methods.multi_turn import (
     self_correcting,
 )
 from agentrl_jax.algorithms.methods.pairwise import dpo, rebel, refuel, refuel_online
+from agentrl_jax.algorithms.methods.searching import search_r1
 from agentrl_jax.algorithms.methods.tool_use import (
     aepo,
     arpo,
@@ -169,6 +171,7 @@ __all__ = [
     "retool",
     "rloo",
     "scaling_inter",
+    "search_r1",
     "self_correcting",
     "simpletir",
     "spear",

@@ -27,6 +27,7 @@ from agentrl_jax.algorithms.methods import (
     lmrl_gym,
     multi_turn,
     pairwise,
+    searching,
     tool_use,
     ui_tars2,
 )
@@ -273,6 +274,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     ),
     "rloo": policy_gradient(group_relative.rloo),
     "scaling_inter": policy_gradient(multi_turn.scaling_inter),
+    "search_r1": policy_gradient(searching.search_r1),
     "self_correcting": policy_gradient(multi_turn.self_correcting, 1),
     "simpletir": policy_gradient(tool_use.simpletir),
     "spear": policy_gradient(tool_use.spear, 12.0, replay_size=2),

@@ -28,6 +28,7 @@ from agentrl_jax.algorithms.methods import (
     gui,
     lmrl_gym,
     multi_turn,
+    searching,
     tool_use,
 )
 from agentrl_jax.algorithms.policy_gradient import algorithm as policy_gradient
@@ -144,6 +145,7 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "mars-sql": code_use.mars_sql,
     "datamind": lambda **s: code_use.datamind(by_uncertainty=True, **s),
     "r1-ci": code_use.r1_code_interpreter,
+    "search-r1": searching.search_r1,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),
     "epo, strategic": multi_turn.epo_strategic,

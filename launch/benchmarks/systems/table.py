@@ -10,6 +10,7 @@ from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.code_systems import CODE_SYSTEMS
+from agentrl_jax.launch.benchmarks.systems.search_systems import SEARCH_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.system import STATES, System
 from agentrl_jax.launch.benchmarks.systems.text_systems import TEXT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.visual_systems import VISUAL_SYSTEMS
@@ -19,7 +20,13 @@ from agentrl_jax.launch.benchmarks.tables.markdown import format_mean, table_hea
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
 
-SYSTEMS = (*TEXT_SYSTEMS, *CODE_SYSTEMS, *VISUAL_SYSTEMS, *ABSENT_SYSTEMS)
+SYSTEMS = (
+    *TEXT_SYSTEMS,
+    *CODE_SYSTEMS,
+    *SEARCH_SYSTEMS,
+    *VISUAL_SYSTEMS,
+    *ABSENT_SYSTEMS,
+)
 COLUMNS = ("system", "state", "pieces", "config", "environment", "figure", "absent")
 ENTRIES: dict[str, dict[tuple[str, str], TableEntry]] = {
     "lmrl": lmrl_gym.ENTRIES,

@@ -1,0 +1,79 @@
+"""Shared by the experiments on searching (docs/search.md): the task, and a short fine-tuning of the
+base model on the expert's demonstrations, then a method.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl_jax.configs.fine_tuned_base import base_model_experiment
+from agentrl_jax.context import ContextManager
+from agentrl_jax.envs.search.protocols import PROTOCOLS
+from agentrl_jax.inference.engine_config import EngineConfig
+from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.renderer import ChatFormat
+from agentrl_jax.training.algorithm import AlgorithmConfig
+from agentrl_jax.training.config import (
+    AgentConfig,
+    DemonstrationConfig,
+    EvaluationConfig,
+    Experiment,
+    Source,
+)
+from agentrl_jax.training.sources import Demonstrations
+from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
+
+NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
+PAGES = 2000
+MAX_LENGTH = 1152  # tokens of an episode; a page has about 130
+TRAINING_SETTINGS: dict[str, Any] = {
+    "optimizer": AdamWConfig(1e-4, warmup_steps=3),
+    "minibatches": 1,
+    "microbatch": 4,
+    "bin_length": MAX_LENGTH,
+}
+
+
+def search_spec(**options: Any) -> EnvironmentSpec:
+    """Questions of one or two hops on 2,000 pages, of which a search shows one in full."""
+    easy = {"pages": PAGES, "hops": [1, 2], "kinds": ["chain"], "horizon": 6, "instruction": False}
+    return EnvironmentSpec(NAME, {**easy, "top_k": 1, "page_characters": 400, **options})
+
+
+def search_experiment(
+    name: str,
+    algorithm: AlgorithmConfig,
+    source: Source,
+    smoke: bool,
+    options: Mapping[str, Any] | None = None,
+    context: ContextManager | None = None,
+    max_length: int = MAX_LENGTH,
+) -> Experiment:
+    """Fine-tuning on the expert's successful episodes, then the method; evaluated on held-out
+    pages and phrasings.
+
+    Args:
+        name: of the run.
+        algorithm, source: of the method's phase.
+        smoke: two short steps of each phase.
+        options: of the environment.
+        context: what the agent reads of its history; None: all of it.
+        max_length: tokens of a context.
+    """
+    spec = search_spec(**(options or {}))
+    protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
+    test: dict[str, TaskSource] = {"test": search_spec(**{**spec.options, "split": "test"})}
+    agent = AgentConfig(ChatFormat(tool_format=protocol.tool_format), context=context, budget=96)
+    experiment = base_model_experiment(
+        name,
+        spec,
+        agent,
+        DemonstrationConfig("expert", episodes=16 if smoke else 2000),
+        EvaluationConfig(4 if smoke else 128, players=("random", "expert"), environments=test),
+        (8, 2 if smoke else 240),
+        (algorithm, source, 2 if smoke else 40),
+        EngineConfig(
+            rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
+        ),
+    )
+    experiment.phases["sft"].source = Demonstrations(batch=8, successful_only=True)
+    return experiment
