@@ -5,21 +5,27 @@ base model on the expert's demonstrations, then a method.
 from collections.abc import Mapping
 from typing import Any
 
+from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
+from agentrl_jax.algorithms.strategies.episode_examples import EpisodeExamples
 from agentrl_jax.configs.fine_tuned_base import base_model_experiment
 from agentrl_jax.context import ContextManager
 from agentrl_jax.envs.search.protocols import PROTOCOLS
+from agentrl_jax.envs.search.reader import ReaderExamples
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.renderer import ChatFormat
+from agentrl_jax.rollout.strategy import ScriptedEpisodes
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import (
     AgentConfig,
     DemonstrationConfig,
     EvaluationConfig,
     Experiment,
+    Phase,
     Source,
 )
-from agentrl_jax.training.sources import Demonstrations
+from agentrl_jax.training.model_configs import FrozenPolicy
+from agentrl_jax.training.sources import Demonstrations, Rollouts
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
@@ -31,6 +37,29 @@ TRAINING_SETTINGS: dict[str, Any] = {
     "microbatch": 4,
     "bin_length": MAX_LENGTH,
 }
+
+
+def reader_phase(smoke: bool, noise: int = 0) -> Phase:
+    """Trains the weights of a frozen reader: it answers from what the expert's and random plans
+    showed, and judges those plans.
+    """
+    plans = Rollouts(
+        2 if smoke else 8,
+        ScriptedEpisodes("mixture"),
+        task_source=search_spec(protocol="planner"),
+    )
+    examples = EpisodeExamples(ReaderExamples(PAGES, noise=noise), plans)
+    imitate = BehaviorCloningConfig(
+        optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),
+        bin_length=MAX_LENGTH,
+        microbatch=4,
+    )
+    return Phase("reader", examples, imitate, 2 if smoke else 160)
+
+
+def frozen_reader() -> FrozenPolicy:
+    """The reader as a named model, which answers greedily."""
+    return FrozenPolicy("reader", agent=AgentConfig(ChatFormat(), budget=24, top_k=1))
 
 
 def search_spec(**options: Any) -> EnvironmentSpec:

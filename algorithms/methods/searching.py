@@ -1,13 +1,16 @@
-"""Agents that search: Search-R1."""
+"""Agents that search: Search-R1, AI-SearchPlanner, Search Self-play."""
 
 from dataclasses import replace
 from typing import Any
 
 from agentrl_jax.algorithms.advantages.group import group_normalized
 from agentrl_jax.algorithms.advantages.token_weights import trajectory_mean
+from agentrl_jax.algorithms.experience.rewards import WeightedParts
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.losses.regularizers import KL
+from agentrl_jax.algorithms.methods.actor_critic import ppo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
+from agentrl_jax.algorithms.policy_gradient.critic import CriticHeadConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
 
 
@@ -28,3 +31,23 @@ def search_r1(**settings: Any) -> PolicyGradientConfig:
         ),
         **settings,
     )
+
+
+def ai_search_planner(
+    head: CriticHeadConfig, process_weight: float, cost_weight: float, **settings: Any
+) -> PolicyGradientConfig:
+    """AI-SearchPlanner (arXiv 2508.20368): PPO on gain + lambda rationality - alpha cost.
+
+    The reward's parts are those of `ScoredEpisodes`: `reader`, the score of a frozen reader's
+    answer; `baseline`, minus its score without the plan; `process`, its judgement of the plan; and
+    the environment's `cost`, minus turns and queries. lambda and alpha are not published; alpha
+    moves along the Pareto curve of score and cost.
+
+    Args:
+        head: of the critic.
+        process_weight: lambda.
+        cost_weight: alpha.
+        settings: further fields.
+    """
+    weights = {"reader": 1.0, "baseline": 1.0, "process": process_weight, "cost": cost_weight}
+    return ppo(head, **{"rewards": WeightedParts(weights), **settings})

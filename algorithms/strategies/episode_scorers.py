@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import scipy.special
 
+from agentrl_jax.algorithms.advantages.info_fields import info_field
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, user
 from agentrl_jax.rollout.event_loop_thread import gather_or_cancel
@@ -101,6 +102,28 @@ class YesProbability:
         messages = self.prompt(trajectory)
         yes, no = await runtime.models.score(self.model, [messages, messages], [self.yes, self.no])
         return {len(trajectory.turns) - 1: float(scipy.special.expit(yes - no))}
+
+
+@dataclass
+class AnswerScore:
+    """scale s(a, gold), a the model's answer to the prompt, at the last turn.
+
+    AI-SearchPlanner (arXiv 2508.20368): the answer of a frozen reader of what a planner has found;
+    with scale -1 and the question alone as prompt both together are the planner's gain.
+    """
+
+    prompt: EpisodePrompt
+    score: Callable[[str, Sequence[str]], float]  # of an answer; the right ones
+    model: str = "reader"
+    scale: float = 1.0
+
+    async def __call__(
+        self, trajectory: Trajectory, runtime: Runtime, key: RandomKey
+    ) -> TurnScores:
+        gold = info_field(trajectory.turns[-1], "gold")
+        answer = await runtime.models.ask(self.model, self.prompt(trajectory), key)
+        score = self.score(answer.text.strip(), [gold])
+        return {len(trajectory.turns) - 1: self.scale * score}
 
 
 @dataclass

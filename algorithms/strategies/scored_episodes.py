@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from agentrl_jax.algorithms.advantages.info_fields import add_reward_part
 from agentrl_jax.algorithms.strategies.episode_scorers import EpisodeScorer, TurnScores
 from agentrl_jax.algorithms.strategies.wrapper import StrategyWrapper
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.rollout.event_loop_thread import gather_or_cancel
 from agentrl_jax.rollout.runtime import Runtime
@@ -83,16 +84,23 @@ class ScoredEpisodes(StrategyWrapper):
     """
 
     scorers: Mapping[str, EpisodeScorer] = field(default_factory=dict)  # by the part's name
+    # The scorer whose score of at least 1 is success; empty: the environment says what is.
+    success: str = field(default="", metadata=OMITTED_AT_DEFAULT)
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
-        if not self.scorers:
-            raise UserError("ScoredEpisodes needs scorers: name some, or leave it out")
+        if not self.scorers or (self.success and self.success not in self.scorers):
+            raise UserError(
+                "ScoredEpisodes needs scorers, and success names one of them: name some, or leave "
+                "it out"
+            )
         group = await self.strategy.collect(task, runtime, key)
         group, scores = await score_group([*self.scorers.values()], group, task, runtime, key)
         trajectories = []
         for trajectory, row in zip(group.trajectories, scores):
             for name, part in zip(self.scorers, row):
                 trajectory = add_scores(trajectory, name, part)
+                if name == self.success:
+                    trajectory = trajectory.replace(success=sum(part.values()) >= 1)
             trajectories.append(trajectory)
         return dataclasses.replace(group, trajectories=tuple(trajectories))
 

@@ -1,19 +1,16 @@
 """`VerifierExamples`: from a generator's episodes and their outcomes to examples for a verifier."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from agentrl_jax.algorithms.advantages.info_fields import succeeded
+from agentrl_jax.algorithms.strategies.episode_examples import EpisodeExampleIterator, Example
 from agentrl_jax.algorithms.strategies.episode_scorers import YesProbability
-from agentrl_jax.messages import assistant
 from agentrl_jax.rollout.agent import Agent
-from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
-from agentrl_jax.storage.demonstration_file import DEMONSTRATION
 from agentrl_jax.training.config import ExperienceIterator, RunContext
 from agentrl_jax.training.sources import Rollouts
-from agentrl_jax.trajectories import Group, Trajectory, Turn
+from agentrl_jax.trajectories import Group, Trajectory
 
 
 @dataclass
@@ -34,42 +31,26 @@ class VerifierExamples:
         return VerifierExampleIterator(self.verifier, self.rollouts.open(run), run.agent)
 
 
-class VerifierExampleIterator(ExperienceIterator):
+class VerifierExampleIterator(EpisodeExampleIterator):
     """The examples of `VerifierExamples`, a group for each."""
 
     def __init__(
         self, verifier: YesProbability, rollouts: ExperienceIterator, agent: Agent
     ) -> None:
-        self._verifier, self._rollouts, self._agent = verifier, rollouts, agent
+        super().__init__(self._verdict, rollouts, agent)
+        self._verifier = verifier
         self._successes: list[bool] = []
 
     def next(self, step: int) -> list[Group]:
-        groups = self._rollouts.next(step)
-        trajectories = [t for group in groups for t in group.trajectories if t.turns]
-        self._successes = [succeeded(t) for t in trajectories]
-        return [Group(t.task, (self._example(t),)) for t in trajectories]
+        self._successes = []
+        return super().next(step)
 
-    def _example(self, trajectory: Trajectory) -> Trajectory:
+    def _verdict(self, trajectory: Trajectory) -> list[Example]:
         """The verifier's prompt about an episode, with the right answer."""
-        verifier = self._verifier
-        answer = assistant(verifier.yes if succeeded(trajectory) else verifier.no)
-        example = Trajectory(
-            opening=tuple(verifier.prompt(trajectory)),
-            turns=(Turn((), answer, (), 0.0, terminated=True),),
-            task=trajectory.task,
-            seed=trajectory.seed,
-            sample=trajectory.sample,
-            agent=DEMONSTRATION,
-            success=True,
-        )
-        return add_demonstration_calls(example, self._agent)
+        verifier, success = self._verifier, succeeded(trajectory)
+        self._successes.append(success)
+        return [(verifier.prompt(trajectory), verifier.yes if success else verifier.no)]
 
     def metrics(self) -> dict[str, float]:
         """The fraction of right answers among the examples of this process."""
         return {"verifier/positive": float(np.mean(self._successes or [0.0]))}
-
-    def state(self) -> Any:
-        return self._rollouts.state()
-
-    def load(self, state: Any) -> None:
-        self._rollouts.load(state)

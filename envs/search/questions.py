@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from agentrl_jax.envs.search.phrases import (
     NUMBER_QUESTIONS,
     WHICH,
 )
+from agentrl_jax.errors import UserError
 
 KINDS = ("chain", "comparison", "count")
 SPLITS = ("train", "test")
@@ -65,6 +67,18 @@ class _Walk:
     entity: int
     hops: tuple[Hop, ...]
     entities: tuple[int, ...]
+
+
+def given_question(asked: Any) -> Question:
+    """A question that is given with its right answer, without look-ups.
+
+    Raises:
+        UserError: it is not a pair of texts.
+    """
+    is_pair = isinstance(asked, list | tuple) and len(asked) == 2
+    if not is_pair or not all(isinstance(text, str) and text.strip() for text in asked):
+        raise UserError(f"the reset option question is a text and its answer, not {asked!r:.200}")
+    return Question(asked[0].strip(), (asked[1].strip(),), "given", ())
 
 
 def split_of(title: str) -> str:

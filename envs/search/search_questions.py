@@ -19,7 +19,14 @@ from agentrl_jax.envs.search.files import file_index, read_questions
 from agentrl_jax.envs.search.index import PageIndex, generated_index, snippet
 from agentrl_jax.envs.search.prose import Page
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
-from agentrl_jax.envs.search.questions import KINDS, MAX_HOPS, SPLITS, Question, draw_question
+from agentrl_jax.envs.search.questions import (
+    KINDS,
+    MAX_HOPS,
+    SPLITS,
+    Question,
+    draw_question,
+    given_question,
+)
 from agentrl_jax.envs.search.scripted import SCRIPTED_POLICIES
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
@@ -40,6 +47,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
     was shown, else with nothing. `info` holds `called_tools`, `formatted`, `void`, `stopped`,
     `answer`, `gold`, `kind` and `evidence`, the share of the needed pages that were shown.
 
+    The reset option `question`, a text and its right answer, takes the place of a generated one.
     Scripted policies: `random`, `expert` and `mixture`, the expert with probability .9.
 
     Args:
@@ -55,6 +63,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         reward: of the answer: "exact_match" or "f1".
         format_reward: for an episode with an answer and without a malformed turn.
         search_cost: taken off for each query.
+        turn_cost: taken off for each turn.
         instruction: whether the opening says how to search and answer.
         folder: of pages as JSON lines, in place of the encyclopedia.
         questions: a file in HotpotQA's form as JSON lines, in place of generated questions.
@@ -76,6 +85,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         reward: str = "exact_match",
         format_reward: float = 0.0,
         search_cost: float = 0.0,
+        turn_cost: float = 0.0,
         instruction: bool = True,
         folder: str = "",
         questions: str = "",
@@ -102,8 +112,10 @@ class SearchQuestions(ToolEnvironment, Forkable):
         self.score = SCORES[checked_choice("reward", reward, SCORES)]
         self.format_reward = checked_number("format_reward", format_reward, 0, 10)
         self.search_cost = checked_number("search_cost", search_cost, 0, 10)
-        most_queries = horizon * self.max_calls * (MAX_QUERIES if self.protocol.reads else 1)
-        self.reward_bounds = (-self.search_cost * most_queries, 1.0 + self.format_reward)
+        self.turn_cost = checked_number("turn_cost", turn_cost, 0, 10)
+        most_queries = self.max_calls * (MAX_QUERIES if self.protocol.reads else 1)
+        most_cost = horizon * (self.search_cost * most_queries + self.turn_cost)
+        self.reward_bounds = (-most_cost, 1.0 + self.format_reward)
         self.instruction = checked_bool("instruction", instruction)
         if folder and not questions:
             raise UserError("the option folder needs the option questions, about its pages")
@@ -171,8 +183,11 @@ class SearchQuestions(ToolEnvironment, Forkable):
         return self.protocol.show(f"{page.title:.200}\n{page.text[: self.page_characters]}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        asked = options.pop("question", None)
         check_no_options("SearchQuestions", options)
-        if self.questions:
+        if asked is not None:
+            self.question = given_question(asked)
+        elif self.questions:
             rows = read_questions(self.questions)[0]
             self.question = rows[int(self.np_random.integers(len(rows)))]
         else:
@@ -180,7 +195,10 @@ class SearchQuestions(ToolEnvironment, Forkable):
             self.question = draw_question(self.np_random, world, self.kinds, self.hops, self.split)
         self._rewind()
         instruction = f" {self.protocol.instruction}" if self.instruction else ""
-        return (user(f"{self.protocol.disarmed(self.question.text)}{instruction}"),), {}
+        return (user(f"{self._opening()}{instruction}"),), {}
+
+    def _opening(self) -> str:
+        return self.protocol.disarmed(self.question.text)
 
     def _rewind(self) -> None:
         self.queries: tuple[str, ...] = ()
@@ -215,15 +233,21 @@ class SearchQuestions(ToolEnvironment, Forkable):
         )
         parts = dict.fromkeys(("outcome", "format", "cost"), 0.0)
         if terminated or truncated:
-            golds = self.question.answers
-            info["success"] = answer is not None and exact_match(answer, golds) == 1
-            parts["outcome"] = self.score(answer, golds) if answer is not None else 0.0
+            parts["outcome"], info["success"] = self._judge(answer, info)
             parts["format"] = self.format_reward * (terminated and not self.malformed_turns)
-            parts["cost"] = -self.search_cost * len(self.queries)
+            turns = len(self._step_history) + 1
+            parts["cost"] = -(self.search_cost * len(self.queries) + self.turn_cost * turns)
         elif is_void and not observation:
             observation = (user(f"Invalid action. {self.protocol.instruction}"),)
         info["rewards"] = parts
         return observation, sum(parts.values()), terminated, truncated, info
+
+    def _judge(self, answer: str | None, info: dict[str, Any]) -> tuple[float, bool]:
+        """The score of what ended the episode, and whether that is a success."""
+        if answer is None:
+            return 0.0, False
+        golds = self.question.answers
+        return self.score(answer, golds), exact_match(answer, golds) == 1
 
     def _evidence(self) -> float:
         """The share of the pages that the question needs that were shown."""
