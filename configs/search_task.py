@@ -29,6 +29,7 @@ from agentrl_jax.training.sources import Demonstrations, Rollouts
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
+PROPOSALS = "agentrl_jax.envs:agentrl/SearchProposals-v0"
 PAGES = 2000
 MAX_LENGTH = 1152  # tokens of an episode; a page has about 130
 TRAINING_SETTINGS: dict[str, Any] = {
@@ -66,6 +67,12 @@ def search_spec(**options: Any) -> EnvironmentSpec:
     """Questions of one or two hops on 2,000 pages, of which a search shows one in full."""
     easy = {"pages": PAGES, "hops": [1, 2], "kinds": ["chain"], "horizon": 6, "instruction": False}
     return EnvironmentSpec(NAME, {**easy, "top_k": 1, "page_characters": 400, **options})
+
+
+def proposal_spec() -> EnvironmentSpec:
+    """Answers for which a question of one or two hops is to be asked, on the same pages."""
+    options = {**search_spec().options, "horizon": 7}
+    return EnvironmentSpec(PROPOSALS, {k: v for k, v in options.items() if k != "kinds"})
 
 
 def search_experiment(

@@ -30,6 +30,7 @@ ENVIRONMENTS = {
     "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
+    "agentrl/SearchProposals-v0": ("agentrl_jax.envs.search.search_proposals:SearchProposals", {}),
     "agentrl/SearchQuestions-v0": ("agentrl_jax.envs.search.search_questions:SearchQuestions", {}),
     "agentrl/Shop-v0": ("agentrl_jax.envs.shop.shop:Shop", {}),
     "agentrl/Advice-v0": ("agentrl_jax.envs.dialogue.advice:Advice", {}),

@@ -39,6 +39,8 @@ docstrings say which values are the paper's, which the released code's, and whic
 | MARS-SQL | 2511.01008 | `mars_sql` | `code_use` |
 | DataMind | 2509.25084 | `datamind` | `code_use` |
 | Search-R1 | 2503.09516 | `search_r1` | `searching` |
+| AI-SearchPlanner | 2508.20368 | `ai_search_planner` | `searching` |
+| Search Self-play | 2510.18821 | `search_self_play` | `searching` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
 | EPO (strategic reasoning) | 2502.12486 | `epo_strategic` | `multi_turn` |
@@ -110,7 +112,7 @@ from agentrl_jax.algorithms.methods.multi_turn import (
     self_correcting,
 )
 from agentrl_jax.algorithms.methods.pairwise import dpo, rebel, refuel, refuel_online
-from agentrl_jax.algorithms.methods.searching import search_r1
+from agentrl_jax.algorithms.methods.searching import ai_search_planner, search_r1, search_self_play
 from agentrl_jax.algorithms.methods.tool_use import (
     aepo,
     arpo,
@@ -128,6 +130,7 @@ __all__ = [
     "FlywheelConfig",
     "active_vln",
     "aepo",
+    "ai_search_planner",
     "anchored_archer",
     "archer",
     "archer_offline",
@@ -172,6 +175,7 @@ __all__ = [
     "rloo",
     "scaling_inter",
     "search_r1",
+    "search_self_play",
     "self_correcting",
     "simpletir",
     "spear",

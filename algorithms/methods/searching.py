@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from agentrl_jax.algorithms.advantages.group import group_normalized
+from agentrl_jax.algorithms.advantages.group import GroupedBy, group_normalized
 from agentrl_jax.algorithms.advantages.token_weights import trajectory_mean
 from agentrl_jax.algorithms.experience.rewards import WeightedParts
 from agentrl_jax.algorithms.losses.ppo import PPO
@@ -11,6 +11,7 @@ from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods.actor_critic import ppo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticHeadConfig
+from agentrl_jax.algorithms.strategies.proposer_solver import group_or_proposers
 from agentrl_jax.learner.optimizer import AdamWConfig
 
 
@@ -51,3 +52,23 @@ def ai_search_planner(
     """
     weights = {"reader": 1.0, "baseline": 1.0, "process": process_weight, "cost": cost_weight}
     return ppo(head, **{"rewards": WeightedParts(weights), **settings})
+
+
+def search_self_play(**settings: Any) -> PolicyGradientConfig:
+    """Search Self-play (arXiv 2510.18821): GRPO of the solver, and for the proposer, of which a
+    question has one episode, advantages that are normalized over the batch; clip .2 and .285, KL
+    .01, learning rate 1e-6.
+
+    Published for the proposer: REINFORCE++ in the code's defaults, GRPO in its script. Both roles
+    are one model; questions, check and pool are the strategy `ProposerSolver`.
+    """
+    return replace(
+        PolicyGradientConfig(
+            GroupedBy(group_or_proposers),
+            trajectory_mean,
+            PPO(0.2, 0.285),
+            regularizers={"kl": KL(1e-2)},
+            optimizer=AdamWConfig(1e-6),
+        ),
+        **settings,
+    )

@@ -127,3 +127,15 @@ PROTOCOLS = {
         has_roles=True,
     ),
 }
+# arXiv 2510.18821, the proposer; its solver's is "search_r1"
+PROPOSER = SearchProtocol(
+    "Think in <think>...</think>. Search with <search>...</search>; results come in "
+    "<information>...</information>. End with the question in <question>...</question>; it must "
+    "not hold the answer.",
+    "<question>",
+    "</question>",
+    TagToolFormat({"search": ("search", "query")}),
+    output="<information>{}</information>",
+    thought="<think>{}</think>",
+    tags=("think", "search", "information", "question"),
+)

@@ -39,7 +39,7 @@ def search_for(env: SearchEpisode, thought: str, query: str) -> Message:
     return _call(env, thought, "search", query=query)
 
 
-def _next_action(env: SearchEpisode, hop: Hop) -> Message | None:
+def next_look_up(env: SearchEpisode, hop: Hop) -> Message | None:
     """The next look-up of a hop; None: it is done, or its queries did not find it."""
     unread = [title for title in hop.titles if title not in env.read_titles]
     if not unread:
@@ -62,7 +62,7 @@ def _read_fact(env: SearchEpisode) -> str:
 def expert_action(env: SearchEpisode, rng: np.random.Generator) -> Message | str:
     """Follows the hops; without the pages of all of them it answers "unknown"."""
     for hop in env.question.hops if env.turns_left > 1 else ():
-        action = _next_action(env, hop)
+        action = next_look_up(env, hop)
         if action is not None:
             return action
     is_known = all({*hop.titles} <= env.read_titles for hop in env.question.hops)
