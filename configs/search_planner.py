@@ -48,7 +48,7 @@ def get_config(variant: str = "alpha") -> Experiment:
         smoke,
         {"protocol": "planner", "search_cost": 1.0, "turn_cost": 1.0},
     )
-    config.phases = {"reader": reader_phase(smoke), **config.phases}
+    config.phases = {"reader": reader_phase(config.environment, smoke), **config.phases}
     config.models = {"reader": frozen_reader()}
     answered = ScoredEpisodes(IndependentEpisodes(1), {"reader": scorers["reader"]}, "reader")
     for phase in config.phases.values():

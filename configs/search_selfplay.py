@@ -55,6 +55,6 @@ def get_config(variant: str = "method") -> Experiment:
     assert config.demonstrations is not None
     roles = Mixture({"solver": search_spec(), "proposer": proposal_spec()})
     config.demonstrations.task_source = roles
-    config.phases = {"reader": reader_phase(smoke, noise=4), **config.phases}
+    config.phases = {"reader": reader_phase(solver, smoke, noise=4), **config.phases}
     config.models = {"reader": frozen_reader()}
     return config

@@ -31,6 +31,7 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
 PROPOSALS = "agentrl_jax.envs:agentrl/SearchProposals-v0"
 PAGES = 2000
+VOCABULARY = 4014  # tokens of the base model
 MAX_LENGTH = 1152  # tokens of an episode; a page has about 130
 TRAINING_SETTINGS: dict[str, Any] = {
     "optimizer": AdamWConfig(1e-4, warmup_steps=3),
@@ -40,15 +41,16 @@ TRAINING_SETTINGS: dict[str, Any] = {
 }
 
 
-def reader_phase(smoke: bool, noise: int = 0) -> Phase:
-    """Trains the weights of a frozen reader: it answers from what the expert's and random plans
+def reader_phase(spec: EnvironmentSpec, smoke: bool, noise: int = 0) -> Phase:
+    """Trains the weights of a frozen reader: it answers from what the searches of scripted policies
     showed, and judges those plans.
+
+    Args:
+        spec: the environment of the scripted policies, that of the experiment.
+        smoke: two short steps.
+        noise: further pages that may stand among what it reads.
     """
-    plans = Rollouts(
-        2 if smoke else 8,
-        ScriptedEpisodes("mixture"),
-        task_source=search_spec(protocol="planner"),
-    )
+    plans = Rollouts(2 if smoke else 8, ScriptedEpisodes("mixture"), spec)
     examples = EpisodeExamples(ReaderExamples(PAGES, noise=noise), plans)
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),

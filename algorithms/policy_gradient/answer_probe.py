@@ -4,12 +4,13 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from agentrl_jax.algorithms.advantages.info_fields import info_field
 from agentrl_jax.algorithms.policy_gradient.scoring import scoring_sequence
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.learner.sequences import TokenIndex, TrainingSequence
 from agentrl_jax.messages import assistant
 from agentrl_jax.renderer import Renderer
@@ -25,10 +26,17 @@ class AnswerProbe:
     state), teacher-forced after a cue.
 
     The answer is `info["gold"]` of the turn. Costs one more forward pass over each turn's prompt.
+
+    Args:
+        cue: what the policy writes before an answer: "answer ".
+        agent: whose probability it is.
+        suffix: what it writes after one, "</answer>", and is not scored; empty: the end of the
+            message is scored with the answer.
     """
 
-    cue: str  # the text that the policy writes before an answer: "answer "
+    cue: str
     agent: str = "policy"
+    suffix: str = field(default="", metadata=OMITTED_AT_DEFAULT)
 
     def __call__(
         self, groups: Sequence[Group], renderer: Renderer, token_logp_fn: TokenLogpFn
@@ -70,13 +78,21 @@ class AnswerProbe:
         answer's tokens and its end.
         """
         answer, cue = (
-            renderer.action_ids(assistant(text))
-            for text in (self.cue + str(info_field(turn, "gold")), self.cue)
+            np.asarray(renderer.action_ids(assistant(f"{self.cue}{text}{self.suffix}")), np.int32)
+            for text in (info_field(turn, "gold"), "")
         )
-        shared = min(len(answer), len(cue))
-        differs = np.flatnonzero(np.asarray(answer[:shared]) != np.asarray(cue[:shared]))
         prompt = turn.calls[0].prompt
-        tokens = np.concatenate([prompt, np.asarray(answer, np.int32)])
-        is_answer = np.zeros(len(tokens), bool)
-        is_answer[len(prompt) + (int(differs[0]) if len(differs) else shared) :] = True
-        return scoring_sequence(tokens, is_answer)
+        start = _common_prefix(answer, cue)
+        end = len(answer)
+        if self.suffix:  # it begins after the last token that differs
+            end -= min(_common_prefix(answer[::-1], cue[::-1]), len(answer) - start)
+        is_answer = np.zeros(len(prompt) + len(answer), bool)
+        is_answer[len(prompt) + start : len(prompt) + end] = True
+        return scoring_sequence(np.concatenate([prompt, answer]), is_answer)
+
+
+def _common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """How many tokens both begin with."""
+    shared = min(len(a), len(b))
+    differs = np.flatnonzero(a[:shared] != b[:shared])
+    return int(differs[0]) if len(differs) else shared

@@ -93,7 +93,7 @@ class SearchProposals(SearchQuestions):
         self.protocol = PROPOSER
         self.rules = f"In at most {horizon} turns: {PROPOSER.instruction}"
 
-    def _opening(self) -> str:
+    def _opening_text(self) -> str:
         count, answer = len(self.question.hops), self.protocol.disarmed(self.question.answers[0])
         return f"Ask a question over {count} facts whose answer is: {answer}"
 

@@ -195,9 +195,9 @@ class SearchQuestions(ToolEnvironment, Forkable):
             self.question = draw_question(self.np_random, world, self.kinds, self.hops, self.split)
         self._rewind()
         instruction = f" {self.protocol.instruction}" if self.instruction else ""
-        return (user(f"{self._opening()}{instruction}"),), {}
+        return (user(f"{self._opening_text()}{instruction}"),), {}
 
-    def _opening(self) -> str:
+    def _opening_text(self) -> str:
         return self.protocol.disarmed(self.question.text)
 
     def _rewind(self) -> None:

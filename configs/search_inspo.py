@@ -1,0 +1,44 @@
+"""INSPO (arXiv 2512.01945) on searching: GRPO with an evolving population of instructions.
+
+A group is a question and an instruction, which is sampled by the returns under it. Every 8 steps
+the lower half is removed; a model that is not the policy (the base model, far too small for it)
+reads failures and writes candidates, which are verified in a few episodes that are not trained on.
+`:list`: the candidates are written by hand. N, its temperature and the intervals are not published.
+
+Expected effect: instructions with higher returns are sampled more often. `:base` has none but the
+empty one, and is GRPO.
+
+Hardware: 2 CPU cores; neither time nor score has been measured
+
+    agentrl-train --config=configs/search_inspo.py[:list|base]
+"""
+
+from agentrl_jax.algorithms.contexts.evolved_instruction import (
+    EvolvedInstruction,
+    InstructionEvolution,
+)
+from agentrl_jax.algorithms.contexts.instruction_population import InstructionPopulation
+from agentrl_jax.algorithms.contexts.instruction_writers import ListProposer, ReflectiveProposer
+from agentrl_jax.algorithms.experience.replay import LowRewardBuffer
+from agentrl_jax.algorithms.methods import inspo
+from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
+from agentrl_jax.configs.small import pick
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.model_configs import FrozenPolicy
+from agentrl_jax.training.sources import Rollouts
+
+FIRST = ("", "Search for one fact at a time.", "Answer at once.", "Search for a name alone.")
+LATER = ("Search for the name and the fact.", "Search again if a page is not the one.", "Be short.")
+
+
+def get_config(variant: str = "method") -> Experiment:
+    proposer = ListProposer(LATER) if variant == "list" else ReflectiveProposer("writer")
+    evolution = InstructionEvolution(proposer, 8, 2, 8, LowRewardBuffer(16, 0.5), max_length=80)
+    evolved = EvolvedInstruction(InstructionPopulation(FIRST, 0.2), evolution=evolution)
+    one = EvolvedInstruction(InstructionPopulation(("",), 1.0))
+    strategy = pick(variant, "search_inspo", method=evolved, list=evolved, base=one, smoke=evolved)
+    smoke, algorithm = variant == "smoke", inspo(**TRAINING_SETTINGS)
+    source = Rollouts(2 if smoke else 8, strategy)
+    config = search_experiment(f"search-inspo-{variant}", algorithm, source, smoke)
+    config.models = {"writer": FrozenPolicy()}
+    return config
