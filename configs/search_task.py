@@ -100,13 +100,14 @@ def search_experiment(
     spec = search_spec(**(options or {}))
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
     test: dict[str, TaskSource] = {"test": search_spec(**{**spec.options, "split": "test"})}
-    agent = AgentConfig(ChatFormat(tool_format=protocol.tool_format), context=context, budget=96)
+    render = ChatFormat(tool_format=protocol.tool_format)
+    agent = AgentConfig(render, context=context, budget=32 if smoke else 96)
     experiment = base_model_experiment(
         name,
         spec,
         agent,
         DemonstrationConfig("expert", episodes=16 if smoke else 2000),
-        EvaluationConfig(4 if smoke else 128, players=("random", "expert"), environments=test),
+        EvaluationConfig(2 if smoke else 128, players=("random", "expert"), environments=test),
         (8, 2 if smoke else 240),
         (algorithm, source, 2 if smoke else 40),
         EngineConfig(
