@@ -1,7 +1,7 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
 utterances, latency, async, cost, scaling, steps, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
-code_methods or mint.
+code_methods, mint or search_index.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -41,6 +41,7 @@ MODULES = {
     "code_methods": "code_claims.CodeMethods",
     "code": "code_problems.CodeProblemsBench",
     "mint": "mint.Mint",
+    "search_index": "search_index.SearchIndex",
 }
 
 

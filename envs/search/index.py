@@ -1,5 +1,6 @@
 """`PageIndex`: full-text search over pages by BM25, in SQLite's FTS5."""
 
+import os
 import re
 import sqlite3
 import threading
@@ -30,18 +31,22 @@ class PageIndex:
 
     Args:
         pages: with different titles.
+        path: of a new file for the index; empty: it is in memory.
 
     Raises:
-        UserError: two pages have one title, or this Python's SQLite lacks FTS5.
+        UserError: two pages have one title, the file is there already, or this Python's SQLite
+            lacks FTS5.
     """
 
-    def __init__(self, pages: Sequence[Page]) -> None:
+    def __init__(self, pages: Sequence[Page], path: str = "") -> None:
         self.pages = tuple(pages)
         self._by_title = {page.title: i for i, page in enumerate(self.pages)}
         if len(self._by_title) < len(self.pages):
             raise UserError("two pages of the encyclopedia have the same title")
         self._lock = threading.Lock()
-        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        if path and os.path.exists(path):
+            raise UserError(f"{path} exists: the index of pages is written into a new file")
+        self._database = sqlite3.connect(path or ":memory:", check_same_thread=False)
         try:
             self._database.execute("CREATE VIRTUAL TABLE pages USING fts5(title, text)")
         except sqlite3.OperationalError as error:

@@ -1,6 +1,6 @@
 """Invented names for the entities of an encyclopedia; many differ in one word."""
 
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
@@ -37,6 +37,12 @@ def _stems() -> list[str]:
     return [f"{onset}{vowel}{end}{last}".capitalize() for onset, vowel, end, last in parts]
 
 
+def _long_stems(stems: list[str], count: int) -> list[str]:
+    """The stems, then compounds of two, so many in all or all that there are."""
+    compounds = (f"{a}{b.lower()}" for a, b in product(stems, stems) if a != b)
+    return [*stems, *islice(compounds, max(0, count - len(stems)))]
+
+
 def stem_of(kind: str, title: str) -> str:
     """What a title shares with similar ones: the surname, the stem, or a book's first words."""
     words = title.split()
@@ -63,10 +69,13 @@ def draw_names(rng: np.random.Generator, counts: dict[str, int]) -> dict[str, li
             lasts = stems[: max(1, count // 20)]
             pairs = [f"{first} {last}" for first, last in product(firsts, lasts)]
         elif kind == "book":
-            pairs = [f"The {a} {n}{end}" for a, n, end in product(_ADJECTIVES, _NOUNS, _ENDS)]
+            words = len(_ADJECTIVES) * len(_NOUNS)
+            more = -(-count // words) - len(_ENDS)
+            ends = (*_ENDS, *(f" of {stem}" for stem in stems[: max(0, more)]))
+            pairs = [f"The {a} {n}{end}" for a, n, end in product(_ADJECTIVES, _NOUNS, ends)]
         else:
             forms = _FORMS[kind]
-            used = stems[: -(-count // len(forms))]
+            used = _long_stems(stems, -(-count // len(forms)))[: -(-count // len(forms))]
             pairs = [form.format(stem) for form, stem in product(forms, used)]
         chosen = rng.permutation(len(pairs))[:count]
         names[kind] = [pairs[i] for i in chosen]

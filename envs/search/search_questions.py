@@ -34,6 +34,7 @@ from agentrl_jax.tool_environment import ToolEnvironment
 from agentrl_jax.tools import Tool, tool
 
 SCORES = {"exact_match": exact_match, "f1": f1_score}
+MAX_PAGES = 1_000_000
 MAX_QUERIES = 4  # of one call, where a protocol takes several
 _NO_QUESTION = Question("", ("",), "", ())
 
@@ -92,7 +93,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        self.num_pages = checked_int("pages", pages, 100, 30_000)
+        self.num_pages = checked_int("pages", pages, 100, MAX_PAGES)
         self.world_seed = checked_int("world_seed", world_seed, 0, 2**31)
         numbers = [hops] if isinstance(hops, int) else list(hops)
         self.hops = tuple(checked_int("hops", n, 1, MAX_HOPS) for n in numbers)
