@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
@@ -27,6 +28,9 @@ class Summarize(ContextManager):
     context grows until the agent's `limits.context` ends the episode, as it does without summaries:
     the window should leave room below that limit for an action, and for instruction and summary.
     With `max_summaries` 0 this is the full history.
+
+    With `include_newest` the newest action and its observation are summarized, too (not the
+    paper's): nothing is lost unseen, and the window must leave room for one more turn.
     """
 
     window: int
@@ -37,6 +41,7 @@ class Summarize(ContextManager):
     model: str = ""  # the named model that writes the summaries; empty: the policy
     # The summary in a demonstration, from the messages that it summarizes.
     demonstration_writer: Callable[[Sequence[Message]], str] | None = None
+    include_newest: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
 
     def __post_init__(self) -> None:
         if self.window < 1 or self.max_summaries < 0 or self.max_tokens < 0:
@@ -74,7 +79,7 @@ class Summarize(ContextManager):
         if num_summaries >= self.max_summaries:
             return None
         return NoteRequest(
-            [*self._view_without_last_turn(opening, turns), user(self.instruction)],
+            [*self._summarized_view(opening, turns), user(self.instruction)],
             budget=self.max_tokens,
             name="summary",
             model=self.model,
@@ -92,13 +97,15 @@ class Summarize(ContextManager):
                 "demonstrations outgrow the window: set `demonstration_writer`, which summarizes "
                 "them, or take a larger window"
             )
-        view = self._view_without_last_turn(opening, turns)
+        view = self._summarized_view(opening, turns)
         return Message("assistant", self.demonstration_writer(view))
 
-    def _view_without_last_turn(
+    def _summarized_view(
         self, opening: Sequence[Message], turns: Sequence[Turn]
     ) -> Sequence[Message]:
-        return self.view(opening, turns)[: -1 - len(turns[-1].observation)]
+        """What a summary is written from."""
+        view = self.view(opening, turns)
+        return view if self.include_newest else view[: -1 - len(turns[-1].observation)]
 
 
 @dataclass(frozen=True)

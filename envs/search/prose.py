@@ -1,9 +1,12 @@
 """The pages of an encyclopedia: facts as prose, in several phrasings."""
 
 import random
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl_jax.envs.search.facts import World
+from agentrl_jax.messages import Message
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -116,3 +119,26 @@ def write_page(world: World, entity: int) -> Page:
 def write_pages(world: World) -> list[Page]:
     """All pages, in the order of the entities."""
     return [write_page(world, entity) for entity in range(len(world.titles))]
+
+
+_SHOWN_PAGE = re.compile(r"Doc \d+ \(Title: (.+?)\) ([^\n<]*)")
+
+
+def without_fillers(text: str) -> str:
+    """A page's sentences that tell facts."""
+    confused = tuple(phrasing.partition("{")[0] for phrasing in _CONFUSED)
+    sentences = re.findall(r"[^.]+\.", text)
+    stripped = (sentence.strip() for sentence in sentences)
+    return " ".join(s for s in stripped if s not in _FILLERS and not s.startswith(confused))
+
+
+def summary_of_pages(messages: Sequence[Message]) -> str:
+    """A summary of an episode so far: the earlier summary, then the facts of each page shown.
+
+    Args:
+        messages: the opening, and maybe a summary, before the turns.
+    """
+    earlier = [m.text.strip() for m in messages[1:2] if m.role == "user"]
+    pages = [page for m in messages if m.role == "tool" for page in _SHOWN_PAGE.findall(m.text)]
+    facts = [f"{title}: {without_fillers(text)}" for title, text in pages]
+    return "\n".join(dict.fromkeys((*earlier, *facts)))
