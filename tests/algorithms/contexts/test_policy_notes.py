@@ -125,6 +125,17 @@ def test_a_full_window_is_replaced_by_a_summary_without_the_newest_turn():
     )
 
 
+def test_the_newest_turn_may_be_summarized_too():
+    context = Summarize(28, 7, "sum up\n", "so far: ", include_newest=True)
+    trajectory = episode(context, ListEngine("abc", "abc", "SUM", "abc"))
+    assert prompts(trajectory) == [
+        "begin\n",
+        "begin\nabc\nturn 1\n",
+        "begin\nabc\nturn 1\nabc\nturn 2\nsum up\n",
+        "begin\nso far: SUM\n",
+    ]
+
+
 def test_a_window_of_one_token_more_is_not_full():
     trajectory = episode(Summarize(29, 7, "sum up\n"), ListEngine("abc"))
     assert len(trajectory.calls) == 3 and context_cost(trajectory) == (1, 0)

@@ -434,3 +434,6 @@ def test_a_probe_measures_the_log_prob_of_the_answer():
             assert renderer.parse(ids).text == str(turn.info["gold"])
             want = unpacked_logp(policy, params, row, 48)[row.action_mask].mean()
             assert turn.info["gold_logp"] == pytest.approx(want, abs=1e-5)
+            inner = dataclasses.replace(probe, suffix="o1 end")._answer_sequence(turn, renderer)
+            ids = inner.tokens[inner.action_mask]
+            assert renderer.codec.decode(tuple(ids.tolist())) == str(turn.info["gold"])

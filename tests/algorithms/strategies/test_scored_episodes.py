@@ -22,6 +22,7 @@ from support.strategy_runs import (
 from agentrl_jax.algorithms.experience.rewards import WeightedParts
 from agentrl_jax.algorithms.strategies.best_of_n import BestOfN, MajorityVote
 from agentrl_jax.algorithms.strategies.episode_scorers import (
+    AnswerScore,
     EpisodeQuestion,
     Judge,
     RewardModelScore,
@@ -94,6 +95,37 @@ def test_scores_are_parts_of_the_reward_beside_the_environments():
     with pytest.raises(UserError, match="none of \\['absent'\\]"):
         WeightedParts({"absent": 1.0})(group, 0)
     assert runtime.failures.total == 0
+
+
+def test_a_score_of_one_may_be_what_success_is():
+    scorers = {"length": LengthScore()}
+    strategy = ScoredEpisodes(IndependentEpisodes(6), scorers, success="length")
+    group, _ = scored(strategy, KeyedTextEngine((RIGHT, "")), SUM)
+    texts = [trajectory.turns[0].action.text for trajectory in group.trajectories]
+    assert set(texts) == {RIGHT, ""}
+    assert [t.success for t in group.trajectories] == [text == RIGHT for text in texts]
+    with pytest.raises(UserError, match="success names one of them"):
+        scored(ScoredEpisodes(scorers=scorers, success="x"), KeyedTextEngine((RIGHT,)), SUM)
+
+
+@pytest.mark.parametrize("scale", [1.0, -0.5])
+def test_a_frozen_readers_answer_is_scored_against_the_right_one(scale: float):
+    def with_gold(group: Group) -> Trajectory:
+        (trajectory,) = group.trajectories
+        (turn,) = trajectory.turns
+        turn = dataclasses.replace(turn, info={**turn.info, "gold": "Ox"})
+        return trajectory.replace(turns=(turn,))
+
+    reader = ListEngine("Ox", "cow")
+    score = AnswerScore(RUBRIC, lambda answer, golds: float(answer in golds), "judge", scale)
+    group, _ = scored(IndependentEpisodes(1), KeyedTextEngine((RIGHT,)), SUM)
+    with make_runtime(KeyedTextEngine((RIGHT,))) as runtime:
+        runtime.add_model("judge", Model(JUDGE, reader))
+        scores = [runtime.run(score(with_gold(group), runtime, (*KEY, i))) for i in range(2)]
+        assert scores == [{0: scale}, {0: 0.0}]
+        with pytest.raises(UserError, match="gold"):
+            runtime.run(score(group.trajectories[0], runtime, KEY))
+    assert reader.prompts == ["".join(m.text for m in RUBRIC(group.trajectories[0]))] * 2
 
 
 def test_an_episode_that_cannot_be_scored_is_counted_and_dropped_and_never_scores_zero():
