@@ -35,5 +35,5 @@ def get_config(variant: str = "method") -> Experiment:
     source, settings = rollouts(2 if smoke else 8, 8), {**TRAINING_SETTINGS, "bin_length": 1600}
     options = {"hops": 3, "horizon": 9}
     config = search_experiment(name, supo(**settings), source, smoke, options, context, 1600)
-    config.agent.limits = Limits(turns=9, context=window)
+    config.agent.limits = Limits(turns=4 if smoke else 9, context=window)
     return config

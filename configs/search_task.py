@@ -14,6 +14,7 @@ from agentrl_jax.envs.search.reader import ReaderExamples
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.renderer import ChatFormat
+from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.rollout.strategy import ScriptedEpisodes
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import (
@@ -101,7 +102,8 @@ def search_experiment(
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
     test: dict[str, TaskSource] = {"test": search_spec(**{**spec.options, "split": "test"})}
     render = ChatFormat(tool_format=protocol.tool_format)
-    agent = AgentConfig(render, context=context, budget=32 if smoke else 96)
+    limits = Limits(turns=2 if smoke else 0)
+    agent = AgentConfig(render, context=context, budget=96, limits=limits)
     experiment = base_model_experiment(
         name,
         spec,

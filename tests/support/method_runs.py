@@ -146,6 +146,8 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "datamind": lambda **s: code_use.datamind(by_uncertainty=True, **s),
     "r1-ci": code_use.r1_code_interpreter,
     "search-r1": searching.search_r1,
+    "search planner": lambda **s: searching.ai_search_planner(HEAD, 0.1, 0.1, rewards=None, **s),
+    "search self-play": searching.search_self_play,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),
     "epo, strategic": multi_turn.epo_strategic,

@@ -24,18 +24,6 @@ ABSENT_SYSTEMS = (
         "medical dialogues and their ranked replies",
     ),
     System(
-        "Search Self-play",
-        "2510.18821",
-        "`SelfPlay` for games, two agents of one set of weights, `PerAgent`",
-        "search, a proposer of questions and the check of what it proposes",
-    ),
-    System(
-        "AI-SearchPlanner",
-        "2508.20368",
-        "`StrategistRollouts` with a `FrozenPolicy`, `ppo`, `ToolEnvironment`",
-        "search, the answerer's gain as reward, the Pareto sweep of cost",
-    ),
-    System(
         "Chain-of-Agents (AFM)",
         "2508.13167",
         "`grpo` after fine-tuning, `TagToolFormat`, `Judge`",

@@ -14,4 +14,26 @@ SEARCH_SYSTEMS = (
         "own kind",
         ENVIRONMENTS,
     ),
+    System(
+        "Search Self-play",
+        "2510.18821",
+        "`SearchProposals`, `ProposerSolver` with its check, pool and rewards of both roles",
+        "Wikipedia with dense passages, 50,000 answers, a large model as judge",
+        ("search_self_play",),
+        ("search_selfplay.py",),
+        "own kind",
+        ("SearchProposals", *ENVIRONMENTS),
+    ),
+    System(
+        "AI-SearchPlanner",
+        "2508.20368",
+        "`SearchQuestions` with a planner's actions, `AnswerScore` of a `FrozenPolicy`, "
+        "`YesProbability` of the plan, the cost of turns and queries",
+        "Wikipedia, a reader of 32 billion weights, a large model as judge; its own tags and "
+        "weights, which are not published",
+        ("ai_search_planner",),
+        ("search_planner.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
 )

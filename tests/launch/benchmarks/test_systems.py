@@ -46,9 +46,9 @@ def get_config(name: str) -> Callable[..., Experiment]:
     return importlib.import_module(f"agentrl_jax.configs.{name.removesuffix('.py')}").get_config
 
 
-def test_there_are_47_systems_of_different_names_and_papers():
-    assert len(SYSTEMS) == 47
-    assert len({system.name for system in SYSTEMS}) == len({x.paper for x in SYSTEMS}) == 47
+def test_there_are_48_systems_of_different_names_and_papers():
+    assert len(SYSTEMS) == 48
+    assert len({system.name for system in SYSTEMS}) == len({x.paper for x in SYSTEMS}) == 48
     assert all(re.fullmatch(r"2\d{3}\.\d{5}", system.paper) for system in SYSTEMS)
 
 
