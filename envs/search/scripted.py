@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
+from agentrl_jax.envs.search.dense import DensePages
 from agentrl_jax.envs.search.index import PageIndex
 from agentrl_jax.envs.search.protocols import SearchProtocol
 from agentrl_jax.envs.search.questions import Hop, Question
@@ -22,7 +23,7 @@ class SearchEpisode(Protocol):
     queries: tuple[str, ...]
 
     @property
-    def index(self) -> PageIndex: ...
+    def index(self) -> PageIndex | DensePages: ...
     @property
     def turns_left(self) -> int: ...
 

@@ -14,6 +14,7 @@ from agentrl_jax.envs.options import (
     checked_number,
 )
 from agentrl_jax.envs.search.answers import exact_match, f1_score
+from agentrl_jax.envs.search.dense import DensePages, generated_dense_pages
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.files import file_index, read_questions
 from agentrl_jax.envs.search.index import PageIndex, generated_index, snippet
@@ -58,6 +59,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         kinds: of questions: "chain", "comparison" (of 2 or 4 hops), "count".
         split: "train" or "test"; they share no named page and no phrasing.
         protocol: "plain", "search_r1", "planner" or "afm" (docs/search.md).
+        retriever: "bm25", or "dense": by embeddings (`DensePages`), of the encyclopedia alone.
         top_k: results of a search.
         page_characters: of a page's text that are shown.
         horizon: turns before truncation.
@@ -80,6 +82,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         kinds: Sequence[str] = KINDS,
         split: str = "train",
         protocol: str = "search_r1",
+        retriever: str = "bm25",
         top_k: int = 3,
         page_characters: int = 1000,
         horizon: int = 14,
@@ -107,6 +110,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
             raise UserError(f"comparisons have 2 or 4 hops, not {hops}")
         self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.max_calls = 1 if self.protocol.start else ToolEnvironment.max_calls
+        self.retriever = checked_choice("retriever", retriever, ("bm25", "dense"))
         self.top_k = checked_int("top_k", top_k, 1, 20)
         self.page_characters = checked_int("page_characters", page_characters, 20, 20_000)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
@@ -118,6 +122,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
         most_cost = horizon * (self.search_cost * most_queries + self.turn_cost)
         self.reward_bounds = (-most_cost, 1.0 + self.format_reward)
         self.instruction = checked_bool("instruction", instruction)
+        if questions and retriever == "dense":
+            raise UserError("the retriever dense searches the encyclopedia, not pages of files")
         if folder and not questions:
             raise UserError("the option folder needs the option questions, about its pages")
         self.folder, self.questions = folder, questions
@@ -132,10 +138,12 @@ class SearchQuestions(ToolEnvironment, Forkable):
         self._rewind()
 
     @property
-    def index(self) -> PageIndex:
+    def index(self) -> PageIndex | DensePages:
         """The pages, shared by all environments of the process."""
         if self.questions:
             return file_index(self.folder, self.questions)
+        if self.retriever == "dense":
+            return generated_dense_pages(self.world_seed, self.num_pages)
         return generated_index(self.world_seed, self.num_pages)
 
     @property

@@ -1,0 +1,122 @@
+"""`DenseIndex`: embeddings of texts by an encoder, and exact nearest neighbors of queries."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from agentrl_jax.distributed.sharding import (
+    BATCH_AXES,
+    MeshConfig,
+    batch_sharding,
+    make_mesh,
+    num_shards,
+    with_auto_axes,
+)
+from agentrl_jax.models.encoder import TextEncoder
+from agentrl_jax.policy import Params
+
+
+def embed_texts(
+    encoder: TextEncoder,
+    params: Params,
+    tokenizer: Any,
+    texts: Sequence[str],
+    max_length: int = 128,
+    batch: int = 32,
+) -> Float[np.ndarray, "N D"]:
+    """The encoder's vectors, scaled to length 1; a long text is cut after `max_length` tokens.
+
+    Args:
+        encoder, params: of one pooled vector a text.
+        tokenizer: of a Hugging Face folder; what looks like a special token is plain text.
+        texts: any number.
+        max_length: tokens, special ones included.
+        batch: texts at a time.
+    """
+    apply = jax.jit(encoder.apply)
+    rows = [np.zeros((0, encoder.config.width), np.float32)]
+    for start in range(0, len(texts), batch):
+        part = [*texts[start : start + batch]]
+        part += [""] * (batch - len(part))
+        encoded = tokenizer(
+            part,
+            padding="max_length",
+            truncation=True,
+            max_length=max_length,
+            split_special_tokens=True,
+        )
+        mask = np.asarray(encoded["attention_mask"], bool)
+        vectors = np.asarray(apply(params, np.asarray(encoded["input_ids"], np.int32), mask))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        rows.append(vectors / np.maximum(norms, 1e-12))
+    return np.concatenate(rows)[: len(texts)]
+
+
+class DenseIndex:
+    """Embeddings, their rows split over the devices of a mesh.
+
+    The k rows with the largest inner product are exact: each device finds its own k, and the best
+    of all are chosen. Of equal products the lower row is first.
+
+    Args:
+        embeddings: a row for each text.
+        mesh: rows are split over `data` and `fsdp`; None: all devices.
+    """
+
+    def __init__(self, embeddings: Float[np.ndarray, "N D"], mesh: Mesh | None = None) -> None:
+        self.mesh = with_auto_axes(mesh or make_mesh(MeshConfig()))
+        self.num_rows = len(embeddings)
+        shards = num_shards(self.mesh, BATCH_AXES)
+        padding = ((0, -len(embeddings) % shards), (0, 0))
+        self._embeddings = jax.device_put(
+            np.pad(np.asarray(embeddings, np.float32), padding), batch_sharding(self.mesh)
+        )
+
+    def search(
+        self, queries: Float[np.ndarray, "Q D"], k: int
+    ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
+        """The k largest inner products of each query, and their rows; fewer where there are not
+        so many rows.
+        """
+        k = min(k, self.num_rows)
+        scores, rows = _nearest(
+            self._embeddings, jnp.asarray(queries, jnp.float32), k, self.num_rows, self.mesh
+        )
+        return np.asarray(scores), np.asarray(rows)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _nearest(
+    embeddings: Float[Array, "N D"],
+    queries: Float[Array, "Q D"],
+    k: int,
+    num_rows: int,
+    mesh: Mesh,
+) -> tuple[Float[Array, "Q K"], Int[Array, "Q K"]]:
+    axes = tuple(axis for axis in BATCH_AXES if axis in mesh.shape)
+
+    def nearest_of_shard(
+        part: Float[Array, "M D"], queries: Float[Array, "Q D"]
+    ) -> tuple[Float[Array, "Q J"], Int[Array, "Q J"]]:
+        rows = jax.lax.axis_index(axes) * part.shape[0] + jnp.arange(part.shape[0])
+        scores = jnp.einsum("QD,MD->QM", queries, part, precision=jax.lax.Precision.HIGHEST)
+        scores = jnp.where(rows[None, :] < num_rows, scores, -jnp.inf)
+        best, index = jax.lax.top_k(scores, min(k, part.shape[0]))
+        return best, rows[index]
+
+    by_rows, by_columns = PartitionSpec(axes), PartitionSpec(None, axes)
+    scores, rows = jax.shard_map(
+        nearest_of_shard,
+        mesh=mesh,
+        in_specs=(by_rows, PartitionSpec()),
+        out_specs=(by_columns, by_columns),
+        check_vma=False,
+    )(embeddings, queries)
+    best, index = jax.lax.top_k(scores, k)
+    return best, jnp.take_along_axis(rows, index, axis=1)
