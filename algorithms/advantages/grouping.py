@@ -127,7 +127,7 @@ def center(
 ) -> np.ndarray:
     """x - mean_key(x), or with `std` (x - mean_key(x)) / (std_key(x) + eps); [U].
 
-    Equal values become exactly 0.
+    std_key is the deviation from mean_key also with `leave_one_out`. Equal values become exactly 0.
 
     Args:
         values: float [U], one per unit.
@@ -145,12 +145,11 @@ def center(
     is_singleton = count == 1
     centered = values - np.where(is_singleton & keep_singletons, 0.0, group_mean(values, key))
     num_others = np.maximum(count - 1, 1)
-    if leave_one_out:
-        centered = centered * np.where(is_singleton, 1.0, count / num_others)
+    factor = np.where(is_singleton, 1.0, count / num_others) if leave_one_out else 1.0
     if not std:
-        return centered
+        return centered * factor
     variance = np.bincount(key, centered**2)[key] / num_others
-    return centered / (np.where(is_singleton, 1.0, np.sqrt(variance)) + eps)
+    return centered * factor / (np.where(is_singleton, 1.0, np.sqrt(variance)) + eps)
 
 
 def whiten_values(values: np.ndarray, key: np.ndarray | None = None) -> np.ndarray:
