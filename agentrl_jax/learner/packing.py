@@ -126,7 +126,7 @@ class PackedLayout:
 
 
 def pack(sequences: Sequence[TrainingSequence], bin_length: int, multiple: int) -> PackedLayout:
-    """First-fit-decreasing packing.
+    """First-fit-decreasing packing; a bin with one free token takes no more sequences.
 
     Args:
         sequences: what to pack; a sequence is never split.

@@ -91,7 +91,9 @@ class QuantileBand:
     high: float
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        low, high = np.quantile(values, [self.low, self.high]) if len(values) else (0.0, 0.0)
+        if not len(values):
+            return np.zeros(0, bool)
+        low, high = np.quantile(values, [self.low, self.high])
         return (values >= low) & (values <= high)
 
 

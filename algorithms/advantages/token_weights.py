@@ -14,23 +14,23 @@ from agentrl_jax.learner.sequences import TokenIndex
 
 def _inverse_count(owner: np.ndarray) -> np.ndarray:
     """1 / (number of tokens that have the same owner)."""
-    return 1.0 / np.bincount(owner)[owner] if len(owner) else np.zeros(0)
+    return 1.0 / np.bincount(owner)[owner]
 
 
 def _mean_of_sums(owner: np.ndarray, constant: float) -> np.ndarray:
     """1 / (number of owners x constant)."""
-    return np.full(len(owner), 1.0 / (constant * max(len(np.unique(owner)), 1)))
+    return np.ones(len(owner)) / (constant * len(np.unique(owner)))
 
 
 def _mean_of_means(owner: np.ndarray) -> np.ndarray:
     """1 / (number of owners x number of the owner's tokens)."""
-    return _inverse_count(owner) / max(len(np.unique(owner)), 1)
+    return _inverse_count(owner) / len(np.unique(owner))
 
 
 def token_mean(indices: TokenIndex) -> np.ndarray:
     """The mean over all tokens: 1 / N."""
     n = len(indices.token_sequence)
-    return np.full(n, 1.0 / max(n, 1))
+    return np.ones(n) / n
 
 
 def trajectory_mean(indices: TokenIndex) -> np.ndarray:
@@ -90,9 +90,7 @@ def turn_mean(indices: TokenIndex) -> np.ndarray:
     """Three nested means: over trajectories, their turns, and the turns' tokens (WebAgent-R1, arXiv
     2505.16421).
     """
-    if not len(indices.token_turn):
-        return np.zeros(0)
     _, first = np.unique(indices.token_turn, return_index=True)
     owner = indices.token_trajectory
-    num_turns = np.bincount(owner[first], minlength=owner.max() + 1)
+    num_turns = np.bincount(owner[first])
     return _inverse_count(indices.token_turn) / num_turns[owner] / len(np.unique(owner))

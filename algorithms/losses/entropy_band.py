@@ -81,18 +81,14 @@ class EntropyHistory:
         """Add a batch's token entropies [N]."""
         means, index = turn_means(indices, entropy), turn_index(indices)
         has_tokens = ~np.isnan(means)
-        size = max(len(self._sum), int(index.max(initial=-1)) + 1)
-        sums = np.bincount(index[has_tokens], means[has_tokens], minlength=size)
-        counts = np.bincount(index[has_tokens], minlength=size)
-        self._sum = np.pad(self._sum, (0, size - len(self._sum))) + sums
-        self._count = np.pad(self._count, (0, size - len(self._count))) + counts
+        self._sum = _add(self._sum, np.bincount(index[has_tokens], means[has_tokens]))
+        self._count = _add(self._count, np.bincount(index[has_tokens]))
 
     def __call__(self, indices: TokenIndex) -> np.ndarray:
         """The historical entropy at each token's turn index, float [N]; nan without history."""
         mean = np.where(self._count > 0, self._sum / np.maximum(self._count, 1), np.nan)
-        index = turn_index(indices)
-        missing = max(0, int(index.max(initial=-1)) + 1 - len(mean))
-        return np.pad(mean, (0, missing), constant_values=np.nan)[index][indices.token_turn]
+        index = np.minimum(turn_index(indices), len(mean))
+        return np.append(mean, np.nan)[index][indices.token_turn]
 
     def state(self) -> dict[str, list[float]]:
         return {"sum": self._sum.tolist(), "count": self._count.tolist()}
@@ -100,6 +96,12 @@ class EntropyHistory:
     def load(self, state: dict[str, list[float]]) -> None:
         self._sum = np.asarray(state["sum"], np.float64)
         self._count = np.asarray(state["count"], np.float64)
+
+
+def _add(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The sum of two vectors, of which the shorter one continues with zeros."""
+    size = max(len(first), len(second))
+    return np.pad(first, (0, size - len(first))) + np.pad(second, (0, size - len(second)))
 
 
 @pytree_dataclass

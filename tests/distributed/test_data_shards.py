@@ -221,6 +221,23 @@ def test_each_process_feeds_its_own_rows(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(merged, rows.reshape(8, 3))
 
 
+def test_rows_that_one_process_fills_are_not_copied(monkeypatch: pytest.MonkeyPatch):
+    def refuse(mesh: Mesh) -> None:
+        raise AssertionError("a process alone with its rows has no copies to choose from")
+
+    monkeypatch.setattr(data_shards, "_select_filled", refuse)
+    shapes = []
+
+    def make_global(sharding: Any, x: np.ndarray, global_shape: Any) -> jax.Array:
+        shapes.append((x.shape, global_shape))
+        return jnp.zeros(global_shape)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", make_global)
+    batch = pack([], 2, 2).to_batch(np.zeros((2, 2), np.float32))
+    make_data_shard(process_mesh([0, 1], data=2)).put_global({"x": np.ones((2, 3))}, batch)
+    assert shapes == [((2, 3), (4, 3))]
+
+
 def test_each_row_of_a_replica_group_is_that_of_the_process_that_filled_it(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -159,6 +159,38 @@ def test_a_model_that_does_not_fit_is_an_error_with_the_number_of_devices_it_nee
         choose_mesh(filled, 8, 1, 10.0)  # of 10 bytes 7 may be filled, and the engine takes 7
 
 
+def test_by_default_all_devices_split_the_batch_and_no_memory_is_known():
+    assert dataclasses.astuple(MeshConfig()) == (-1, 1, 1, 1, 1, 1, 1, 1, 0, 0.0)
+    assert MeshConfig(2, 3, 4, 5, 6, 7, 8, 9).ici_sizes() == (2, 3, 4, 5)
+    assert MeshConfig(2, 3, 4, 5, 6, 7, 8, 9).dcn_sizes() == (6, 7, 8, 9)
+    assert MemoryNeed(1, 1, 1) == MemoryNeed(1, 1, 1, frozen_copies=0, engine_weights=0)
+    assert (GB, USABLE_MEMORY_FRACTION) == (10**9, 0.7)
+
+
+@pytest.mark.parametrize("memory", [2.0, 3.5, 7.0, 9.0, 13.0, 29.0, 100.0])
+@pytest.mark.parametrize(("num_devices", "slices"), [(1, 1), (6, 1), (8, 2), (12, 3)])
+@pytest.mark.parametrize("engine", [0, 1])
+def test_the_chosen_mesh_is_the_first_that_fits(
+    memory: float, num_devices: int, slices: int, engine: int
+):
+    need = MemoryNeed(weights=10, trainable=8, optimizer_copies=2, engine_weights=engine)
+    slice_size = num_devices // slices
+    within = [(fsdp, 1) for fsdp in range(1, slice_size + 1) if not slice_size % fsdp]
+    fitting = [
+        (fsdp, over)
+        for fsdp, over in (*within, (slice_size, slices))
+        if 34 / (fsdp * over) + engine <= memory  # 10 + 8 x (1 + 2)
+    ]
+    if not fitting:
+        with pytest.raises(UserError, match="the model needs"):
+            choose_mesh(need, num_devices, slices, memory / USABLE_MEMORY_FRACTION)
+        return
+    fsdp, over = fitting[0]
+    chosen = choose_mesh(need, num_devices, slices, memory / USABLE_MEMORY_FRACTION * (1 + 1e-9))
+    sizes = (slice_size // fsdp, fsdp, slices // over, over)
+    assert (chosen.data, chosen.fsdp, chosen.dcn_data, chosen.dcn_fsdp) == sizes
+
+
 def test_seven_tenths_of_the_memory_are_for_weights():
     need = MemoryNeed(weights=7, trainable=0, optimizer_copies=0)
     assert choose_mesh(need, 2, 1, 10.0) == MeshConfig(data=2, fsdp=1)

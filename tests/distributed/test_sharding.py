@@ -183,6 +183,25 @@ def test_only_the_mesh_axes_that_are_named_split():
     assert shapes == [((2, 4), (2, 6)), ((8, 4), (4, 3)), ((8, 4), (4, 6)), ((8, 4), (4, 6))]
 
 
+def test_where_nothing_is_split_a_function_runs_as_it_is():
+    def program(axes: tuple[str, ...], **sizes: int) -> str:
+        split = per_shard(lambda x: x + 1, (("rows", None),), ("rows", None), mesh_axes=axes)
+        with jax.set_mesh(device_mesh(**sizes)):
+            return str(jax.make_jaxpr(split)(jnp.ones((8, 4))))
+
+    assert "shard_map" not in program(("data", "fsdp")) + program(("data", "fsdp"), tensor=2)
+    assert "shard_map" in program(("data", "fsdp"), data=2)
+    assert "shard_map" in program(("data", "fsdp"), fsdp=2)
+
+
+def test_a_constraint_of_one_device_is_none():
+    with jax.set_mesh(device_mesh()):
+        alone = str(jax.make_jaxpr(lambda x: constrain(x, "rows"))(jnp.ones(8)))
+    with jax.set_mesh(device_mesh(data=2)):
+        split = str(jax.make_jaxpr(lambda x: constrain(x, "rows"))(jnp.ones(8)))
+    assert "sharding_constraint" in split and "sharding_constraint" not in alone
+
+
 def test_a_function_may_gather_what_its_device_lacks():
     def gathered(x: Array) -> Array:
         return jax.lax.all_gather(x, ("data", "fsdp"), tiled=True)

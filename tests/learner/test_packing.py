@@ -64,6 +64,88 @@ def test_every_token_has_its_own_column(lengths: list[int], length: int, multipl
     assert all(a + b >= length for a, b in itertools.combinations(filled, 2))
 
 
+@given(
+    lengths=st.lists(st.integers(1, 9), max_size=20),
+    bin_length=st.integers(9, 12),
+    multiple=st.integers(1, 4),
+)
+@settings(max_examples=200, deadline=None)
+def test_bins_are_filled_first_fit_decreasing(lengths: list[int], bin_length: int, multiple: int):
+    layout = pack([random_tokens(n) for n in lengths], bin_length, multiple)
+    bins: list[list[int]] = []  # the sequences of each
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # of equal ones the first
+        free = [bin_length - sum(lengths[j] for j in own) for own in bins]
+        fitting = [b for b, left in enumerate(free) if left >= max(2, lengths[i])]
+        if not fitting:
+            bins.append([])
+        b = fitting[0] if fitting else len(bins) - 1
+        assert layout.bin_index[i] == b
+        assert layout.bin_offset[i] == sum(lengths[j] for j in bins[b])
+        bins[b].append(i)
+    num_bins = next(n for n in itertools.count(multiple, multiple) if n >= len(bins))
+    assert (layout.num_bins, layout.bin_length) == (num_bins, bin_length)
+    assert layout.shared_prefix_length.tolist() == [0] * len(lengths)
+    assert (layout.prefix_length, layout.branch_length) == (0, 0)
+
+
+def random_tokens(length: int) -> TrainingSequence:
+    """A sequence of any length, all of it sampled."""
+    return TrainingSequence(
+        tokens=np.arange(length, dtype=np.int32),
+        action_mask=np.ones(length, bool),
+        sampler_logp=np.zeros(length, np.float32),
+        version=np.zeros(length, np.int32),
+        temperature=np.ones(length, np.float32),
+        turn=np.zeros(length, np.int32),
+    )
+
+
+@given(
+    branches=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=12),
+    prefix_length=st.integers(1, 6),
+    per_bin=st.integers(1, 3),
+    multiple=st.integers(1, 3),
+)
+@settings(max_examples=100, deadline=None)
+def test_branches_of_a_prompt_fill_its_bins_in_order(
+    branches: list[tuple[int, int]], prefix_length: int, per_bin: int, multiple: int
+):
+    prompts = [[7] * 2, [8] * 5, [7] * 5]
+    sequences = []
+    for prompt, num_sampled in branches:
+        tokens = np.array([*prompts[prompt], *range(num_sampled)], np.int32)
+        mask = np.arange(len(tokens)) >= len(prompts[prompt])
+        sequences.append(
+            dataclasses.replace(random_tokens(len(tokens)), tokens=tokens, action_mask=mask)
+        )
+    layout = pack_branches(sequences, prefix_length, 8, per_bin, multiple)
+    bins: list[tuple[tuple[int, ...], list[int]]] = []  # shared tokens, and who shares them
+    for i, (prompt, _) in enumerate(branches):
+        # The last prompt token predicts the first action, so it is the branch's own.
+        shared = tuple(prompts[prompt][: min(prefix_length, len(prompts[prompt]) - 1)])
+        last = [b for b, (key, _) in enumerate(bins) if key == shared][-1:]
+        if not last or len(bins[last[0]][1]) == per_bin:
+            bins.append((shared, []))
+            last = [len(bins) - 1]
+        own = bins[last[0]][1]
+        assert layout.bin_index[i] == last[0] and layout.shared_prefix_length[i] == len(shared)
+        start = prefix_length + 8 * len(own)  # of its branch
+        assert layout.bin_offset[i] + len(shared) == start
+        own.append(i)
+    assert layout.bin_length == prefix_length + 8 * per_bin
+    assert (layout.prefix_length, layout.branch_length) == (prefix_length, 8)
+    num_bins = next(n for n in itertools.count(multiple, multiple) if n >= len(bins))
+    assert layout.num_bins == num_bins
+    batch = layout.to_batch(np.zeros((num_bins, layout.bin_length), np.float32))
+    for i, x in enumerate(sequences):
+        shared = layout.shared_prefix_length[i]
+        row = np.asarray(batch.tokens)[layout.bin_index[i]]
+        start = layout.bin_offset[i] + shared
+        assert row[start : start + len(x) - shared].tolist() == x.tokens[shared:].tolist()
+        assert row[prefix_length - shared : prefix_length].tolist() == x.tokens[:shared].tolist()
+    assert set(np.unique(batch.segment_ids)) <= {0, 1}
+
+
 @given(lengths=st.lists(st.integers(2, 12), max_size=12), multiple=st.integers(1, 3))
 @settings(max_examples=100, deadline=None)
 def test_a_batch_holds_every_sequence_unchanged_and_nothing_else(lengths: list[int], multiple: int):
