@@ -34,13 +34,23 @@ class HostCheck:
 
 
 def normalize_host(header: str) -> str:
-    """The name or address of a Host header: "[::1]:80" -> "::1", "Localhost:80" -> "localhost"."""
+    """The name or address of a Host header: "[::1]:80" -> "::1", "Localhost:80" -> "localhost".
+
+    A header that ends in no port remains as it is: "127.0.0.1:x", "[::1]x".
+    """
     name = header.strip().lower()
     if name.startswith("["):
-        return name[1:].partition("]")[0]
-    if name.count(":") == 1:
+        address, _, rest = name[1:].partition("]")
+        return address if _is_port(rest) else name
+    if name.count(":") == 1 and _is_port(":" + name.partition(":")[2]):
         name = name.partition(":")[0]
     return name.removesuffix(".")
+
+
+def _is_port(text: str) -> bool:
+    """Whether a text is ":80", ":" or nothing."""
+    digits = text.removeprefix(":")
+    return not text or (text.startswith(":") and (not digits or digits.isdecimal()))
 
 
 def _names_of_address(server: tuple[str, int | None] | None) -> set[str]:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
+from pathlib import PurePosixPath
 from typing import Self
 
 from agentrl_jax.errors import UserError
@@ -16,6 +17,9 @@ from agentrl_jax.sandbox.snippet import Outcome, Snippet
 
 MAX_REQUEST_BYTES = 16 * 2**20  # code, stdin and files
 MAX_CONCURRENT = 64  # of `run_async`; others wait
+MAX_FILES = 1000  # of a snippet
+MAX_PATH_BYTES, MAX_NAME_BYTES = 1024, 255  # of a file's path, and of a name in it
+BLOCK_BYTES = 4096  # of a disk: a file takes whole ones
 _Entry = tuple[str, SandboxLimits | None]
 
 
@@ -103,13 +107,28 @@ def check_snippet(snippet: Snippet, limits: SandboxLimits) -> None:
         raise UserError(
             f"{snippet.language.name} starts programs: give SandboxLimits(subprocesses=True)"
         )
-    for path in snippet.files:
-        normal = posixpath.normpath(path)
-        if not path or path != normal or normal.startswith(("/", "..")) or "\0" in path:
-            raise UserError(f"a snippet's file needs a path within its folder, not {path!r}")
+    _check_files(snippet.files, limits)
     size = len(snippet.code) + len(snippet.stdin) + sum(map(len, snippet.files.values()))
     if size > MAX_REQUEST_BYTES:
         raise UserError(f"a snippet may have at most {MAX_REQUEST_BYTES:,} bytes, not {size:,}")
+
+
+def _check_files(files: Mapping[str, bytes], limits: SandboxLimits) -> None:
+    """Raises UserError for files that cannot be written."""
+    if len(files) > MAX_FILES:
+        raise UserError(f"a snippet may have at most {MAX_FILES:,} files, not {len(files):,}")
+    for path in files:
+        normal, encoded = posixpath.normpath(path), path.encode(errors="replace")
+        is_within = path == normal != "." and not normal.startswith(("/", ".."))
+        if not path or not is_within or "\0" in path or encoded.decode() != path:
+            raise UserError(f"a snippet's file needs a path within its folder, not {path!r:.80}")
+        if len(encoded) > MAX_PATH_BYTES or max(map(len, encoded.split(b"/"))) > MAX_NAME_BYTES:
+            raise UserError(f"the path of a snippet's file is too long: {path!r:.80}")
+        if any(str(folder) in files for folder in PurePosixPath(path).parents):
+            raise UserError(f"the path of a snippet's file goes through another one: {path!r:.80}")
+    blocks = sum(-(-len(content) // BLOCK_BYTES) for content in files.values())
+    if blocks * BLOCK_BYTES > limits.disk_mb * 2**20:
+        raise UserError(f"a snippet's files need more than the {limits.disk_mb} MB of its disk")
 
 
 class ReplayedSession(Session):

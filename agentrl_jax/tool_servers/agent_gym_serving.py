@@ -1,7 +1,7 @@
 """An environment of this library behind AgentGym's HTTP verbs (arXiv 2406.04151)."""
 
 import asyncio
-import itertools
+import secrets
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -76,7 +76,6 @@ class AgentGymServer:
         make(environment, options).close()
         self._name, self._options = environment, options
         self._key, self._limits = api_key.encode(), limits.check()
-        self._ids = itertools.count()
         self._threads = ThreadPoolExecutor(max_calls, "environments")
         self._episodes = BoundedStore[_Episode](
             "environment",
@@ -116,7 +115,9 @@ class AgentGymServer:
     async def _create(self, request: Request, fields: dict[str, Any]) -> Any:
         seed = _seed(fields, 0)
         self._episodes.check_room()
-        identity = next(self._ids)
+        # Not counted from 0: an id of a server that was here before must not name another episode.
+        while (identity := secrets.randbits(53)) in self._episodes:
+            pass
         self._episodes.add(identity, _Episode(make(self._name, self._options)))
         return {"id": identity, **await self._start(identity, seed)}
 
@@ -135,6 +136,8 @@ class AgentGymServer:
         action = fields.get("action")
         if not isinstance(action, str):
             raise APIError("action must be a text", "action")
+        if action.encode(errors="replace").decode() != action:
+            raise APIError("action must not hold half of a surrogate pair", "action")
         identity = _identity(fields.get("id"))
         async with self._episodes.use(identity) as episode:
             if episode.is_over:

@@ -52,14 +52,16 @@ class BoundedStore(Generic[T]):
     def __contains__(self, key: Any) -> bool:
         return key in self._entries
 
-    def check_room(self) -> None:
-        """Drop what is idle for too long. Raises APIError where there are too many even so."""
+    def check_room(self, count: int = 1) -> None:
+        """Drop what is idle for too long. Raises APIError where there is no room for `count` more
+        even so.
+        """
         while self._entries:
             key, entry = next(iter(self._entries.items()))
             if entry.lock.locked() or time.monotonic() - entry.last_use < self._idle_seconds:
                 break
             self.drop(key)
-        if len(self._entries) >= self._max_count:
+        if len(self._entries) + count > self._max_count:
             raise APIError(
                 f"there are {len(self._entries):,} {self._plural} already: end some, or ask again "
                 "later",

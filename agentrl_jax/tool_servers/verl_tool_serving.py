@@ -28,6 +28,7 @@ from agentrl_jax.tool_servers.bounded_store import BoundedStore
 from agentrl_jax.tool_servers.served_tools import TrajectoryTools
 
 MAX_ID = 200  # characters of a trajectory's id
+MAX_CALLS = 64  # of an action
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,19 @@ class VerlToolServer:
         actions = parse_actions(await json_body(request, self._limits))
         for action in actions:
             self._trajectories.check_not_ended(action.trajectory_id)
+        by_trajectory: dict[str, list[int]] = {}
+        for i, action in enumerate(actions):
+            by_trajectory.setdefault(action.trajectory_id, []).append(i)
+        # Before the first action is run, so that a client may send a refused batch again.
+        self._open(
+            [
+                name
+                for name, (first, *_) in by_trajectory.items()
+                if name not in self._trajectories and not actions[first].is_finish
+            ]
+        )
         self._num_requests += 1
         try:
-            by_trajectory: dict[str, list[int]] = {}
-            for i, action in enumerate(actions):
-                by_trajectory.setdefault(action.trajectory_id, []).append(i)
             answers: list[tuple[Any, bool, bool]] = [("", False, False)] * len(actions)
             results = await asyncio.gather(
                 *(
@@ -146,15 +155,20 @@ class VerlToolServer:
                         self._trajectories.drop(name)
                 answers.append(("", True, True))
                 continue
-            if name not in self._trajectories:
+            if name not in self._trajectories:  # only `finish` came before
                 self._trajectories.check_not_ended(name)
-                self._trajectories.check_room()
-                self._trajectories.add(name, self._make_tools())
+                self._open([name])
             async with self._trajectories.use(name) as trajectory:
                 answers.append(
                     await loop.run_in_executor(self._threads, self._run, trajectory, action.text)
                 )
         return answers
+
+    def _open(self, names: Sequence[str]) -> None:
+        """Open new trajectories. Raises APIError where there is no room for all of them."""
+        self._trajectories.check_room(len(names))
+        for name in names:
+            self._trajectories.add(name, self._make_tools())
 
     def _run(self, trajectory: TrajectoryTools, text: str) -> tuple[Any, bool, bool]:
         """Observation, done and valid of an action."""
@@ -164,8 +178,8 @@ class VerlToolServer:
             known = ", ".join(tools)
             reason = f"the action calls no tool; there are {known}"
             return {"obs": "", "invalid_reason": reason}, False, False
-        texts, images, is_valid = [], [], True
-        for call in calls:
+        texts, images, is_valid = [], [], len(calls) <= MAX_CALLS
+        for call in calls[:MAX_CALLS]:
             if call.error or call.name not in tools:
                 reason = call.error or f"there is no tool {call.name!r:.80}; there are "
                 texts.append(f"Error: {reason}{'' if call.error else ', '.join(tools)}")
@@ -177,6 +191,8 @@ class VerlToolServer:
                 return {"obs": "", "error": str(error) or type(error).__name__}, True, False
             texts.append(output.text)
             images += [image.url for image in output.images]
+        if len(calls) > MAX_CALLS:
+            texts.append(f"Error: of {len(calls):,} calls the first {MAX_CALLS} were run")
         observation = "\n".join(texts)
         return ({"obs": observation, "image": images} if images else observation), False, is_valid
 
