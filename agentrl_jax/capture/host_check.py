@@ -5,6 +5,7 @@ arrive here with that name.
 """
 
 import ipaddress
+import re
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
@@ -49,8 +50,7 @@ def normalize_host(header: str) -> str:
 
 def _is_port(text: str) -> bool:
     """Whether a text is ":80", ":" or nothing."""
-    digits = text.removeprefix(":")
-    return not text or (text.startswith(":") and (not digits or digits.isdecimal()))
+    return re.fullmatch(r"(:[0-9]*)?", text) is not None
 
 
 def _names_of_address(server: tuple[str, int | None] | None) -> set[str]:
