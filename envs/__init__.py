@@ -29,6 +29,7 @@ ENVIRONMENTS = {
     "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),
     "agentrl/TicTacToe-v0": ("agentrl_jax.envs.games.tictactoe:TicTacToe", {}),
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
+    "agentrl/OpenSpiel-v0": ("agentrl_jax.envs.adapters.open_spiel:OpenSpiel", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/SearchProposals-v0": ("agentrl_jax.envs.search.search_proposals:SearchProposals", {}),
     "agentrl/SearchQuestions-v0": ("agentrl_jax.envs.search.search_questions:SearchQuestions", {}),

@@ -33,7 +33,7 @@ REPRESENTATIVE = [
 def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
     get_config = importlib.import_module(f"agentrl_jax.configs.{name}").get_config
     experiment: Experiment = get_config(variant) if variant else get_config()
-    if "Chess" in experiment.environment.name:
+    if "Chess" in experiment.environment.name or "OpenSpiel" in experiment.environment.name:
         pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
     if "Remote" in experiment.environment.name:
         pytest.importorskip("mcp", reason="the SDK of MCP is not installed")

@@ -29,6 +29,7 @@ NEEDS = {
     "agentrl/ChessEndgames-v0": "pyspiel",
     "agentrl/RemotePriceList-v0": "mcp",
     "agentrl/ReasoningGym-v0": "reasoning_gym",
+    "agentrl/OpenSpiel-v0": "pyspiel",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 SERVED = {"agentrl/AgentGym-v0"}  # needs a server; tests/tool_servers/test_agent_gym.py

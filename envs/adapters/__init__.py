@@ -1,0 +1,1 @@
+"""Environments of other packages and servers, each behind one thin adapter."""
