@@ -83,6 +83,8 @@ EXTRAS = {
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
     "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
+    # Classic games; aec.py is without pygame.
+    "pettingzoo": [PETTINGZOO, "pygame-ce>=2.5,<3"],
     "open_spiel": [SPIEL],  # its games as environments (docs/adapters.md)
     "textworld": [
         "textworld>=1.7,<1.8"

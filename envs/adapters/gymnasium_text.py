@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentrl_jax.environment import Environment, Messages, ScriptedPolicy
+from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.adapters.gymnasium_labels import LABELS, Labels, make_gymnasium
 from agentrl_jax.envs.adapters.packages import shortened
+from agentrl_jax.envs.adapters.replayed import Replayed
 from agentrl_jax.envs.adapters.spaces_as_text import (
     action_text,
     is_supported,
@@ -39,7 +40,7 @@ def _expert_action(env: "GymnasiumText", rng: np.random.Generator) -> str:
     return action_text(env.env.action_space, env.labels.actions, policy[env.observation])
 
 
-class GymnasiumText(Environment):
+class GymnasiumText(Replayed):
     """An observation is the environment's "ansi" rendering where it has one, with colors as words,
     else its value as a text. An illegal text makes no step, costs `penalty` and is answered with
     what is legal. `terminated` and `truncated` are the environment's.

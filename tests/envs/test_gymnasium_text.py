@@ -49,7 +49,7 @@ class Arrays(gymnasium.Env):
 
 for name, entry in (("Echo-v0", Echo), ("Arrays-v0", Arrays)):
     if f"tests/{name}" not in gymnasium.registry:
-        gymnasium.register(f"tests/{name}", entry_point=lambda entry=entry: entry())
+        gymnasium.register(f"tests/{name}", entry_point=f"{__name__}:{entry.__name__}")
 
 
 def text_env(name: str, **options: Any) -> GymnasiumText:
