@@ -7,8 +7,8 @@ import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Self
 
 from agentrl_jax.errors import UserError
