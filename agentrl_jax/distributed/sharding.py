@@ -111,7 +111,7 @@ def _resolve_sizes(
 ) -> tuple[int, ...]:
     """The sizes with the remaining factor of `count` in place of -1."""
     text = ", ".join(f"{prefix}{axis}={n}" for axis, n in zip(MESH_AXES, sizes))
-    fixed = math.prod(n for n in sizes if n > 0)
+    fixed = math.prod(n for n in sizes if n != -1)
     if sizes.count(-1) > 1 or any(n == 0 or n < -1 for n in sizes) or count % fixed:
         raise UserError(f"a mesh of {text} does not fit {count} {unit}")
     if -1 not in sizes and fixed != count:
@@ -174,7 +174,7 @@ def partition_spec(
         fits = axes and free.issuperset(axes) and size % num_shards(mesh, axes) == 0
         spec.append(axes if fits else None)
         free -= set(axes) if fits else set()
-    return PartitionSpec(*(axes[0] if axes and len(axes) == 1 else axes for axes in spec))
+    return PartitionSpec(*spec)
 
 
 def constrain(x: jax.Array, *names: str | None) -> jax.Array:

@@ -152,11 +152,9 @@ def agree_on_layout(
     """
     num_bins = int(layout.bin_index.max()) + 1 if len(layout.sequences) else 0
     bins = process_group.all_gather("microbatches", num_bins)
-    most, first_bin = bins[0], 0
-    if process_group.count > 1:
-        most = max(sum(bins[p] for p in group) for group in data_shard.replica_groups)
-        earlier = (p for p in data_shard.replica_processes if p < data_shard.process_index)
-        first_bin = sum(bins[p] for p in earlier)
+    most = max(sum(bins[p] for p in group) for group in data_shard.replica_groups)
+    earlier = (p for p in data_shard.replica_processes if p < data_shard.process_index)
+    first_bin = sum(bins[p] for p in earlier)
     if not most:
         return None
     return dataclasses.replace(

@@ -64,8 +64,7 @@ class GlobalGroups(Generic[TokenIndexT]):
         deferred = isinstance(index, DeferredCreditInputs)
         levels = INDEX_LEVELS if deferred else _levels(index)
         fields = {name: getattr(index, name)[ranges[level]] for name, level in levels.items()}
-        sequences = fields["token_sequence"]
-        fields["token_sequence"] = sequences - (sequences[0] if len(sequences) else 0)
+        fields["token_sequence"] = fields["token_sequence"] - fields["token_sequence"][:1]
         fields["token_turn"] = fields["token_turn"] - r0
         fields["turn_trajectory"] = fields["turn_trajectory"] - j0
         fields["trajectory_group"] = fields["trajectory_group"] - first

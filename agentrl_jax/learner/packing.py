@@ -143,7 +143,7 @@ def pack(sequences: Sequence[TrainingSequence], bin_length: int, multiple: int) 
             f"but bins hold {bin_length}: raise bin_length"
         )
     free: list[int] = []  # tokens left in each bin
-    bin_index, bin_offset = np.zeros((2, len(sequences)), np.int64)
+    bin_index, bin_offset = np.empty((2, len(sequences)), np.int64)
     first_open = 0
     for i in order:
         size = len(sequences[i])
@@ -184,7 +184,7 @@ def pack_branches(
     shared_lengths = np.array(
         [max(0, min(prefix_length, first - 1)) for first in first_actions], np.int64
     )
-    bin_index, bin_offset = np.zeros((2, len(sequences)), np.int64)
+    bin_index, bin_offset = np.empty((2, len(sequences)), np.int64)
     num_bins = 0
     last_bin: dict[bytes, tuple[int, int]] = {}  # of each prefix: its last bin, and branches there
     for i, (x, shared) in enumerate(zip(sequences, shared_lengths)):
@@ -194,7 +194,7 @@ def pack_branches(
                 f"but a branch holds {branch_length}: raise bin_length"
             )
         prefix = x.tokens[:shared].tobytes()
-        b, branches = last_bin.get(prefix, (0, branches_per_bin))
+        b, branches = last_bin.get(prefix, (num_bins, branches_per_bin))
         if branches == branches_per_bin:
             b, branches, num_bins = num_bins, 0, num_bins + 1
         last_bin[prefix] = b, branches + 1
@@ -213,8 +213,8 @@ def pack_branches(
 
 def split_bins(packed: T, bins_per_piece: int) -> list[T]:
     """A pytree of packed arrays [bins, ...] in pieces of `bins_per_piece` bins."""
-    num_bins = len(jax.tree.leaves(packed)[0])
+    first, *_ = jax.tree.leaves(packed)
     return [
         jax.tree.map(lambda x, i=i: x[i : i + bins_per_piece], packed)
-        for i in range(0, num_bins, bins_per_piece)
+        for i in range(0, len(first), bins_per_piece)
     ]

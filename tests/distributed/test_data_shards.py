@@ -221,6 +221,42 @@ def test_each_process_feeds_its_own_rows(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_array_equal(merged, rows.reshape(8, 3))
 
 
+def test_a_replica_has_a_copy_of_its_rows_for_each_of_its_devices(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    shapes = []
+
+    def make_global(sharding: Any, x: np.ndarray, global_shape: Any) -> jax.Array:
+        shapes.append((x.shape, global_shape))
+        return jnp.zeros(global_shape, x.dtype)
+
+    monkeypatch.setattr(jax, "make_array_from_process_local_data", make_global)
+    monkeypatch.setattr(data_shards, "_select_filled", lambda mesh: lambda tree, filled: tree)
+    batch = pack([], 2, 3).to_batch(np.zeros((3, 2), np.float32))
+    shard = make_data_shard(process_mesh([0, 0, 1, 1], data=1, tensor=4))
+    shard.put_global({"x": np.ones((3, 5), np.float32)}, batch)
+    # Of x [3, 5] and of which rows are filled [3]: two devices here, four of all processes.
+    assert shapes == [((2, 3, 5), (4, 3, 5)), ((2, 3), (4, 3))]
+
+
+def test_a_process_puts_its_own_part_of_weights_that_all_processes_hold(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made: list[Any] = []
+
+    def from_callback(shape: tuple[int, ...], sharding: Any, read: Any) -> jax.Array:
+        made.append((shape, sharding, read((slice(1, 3),)).tolist()))
+        return jnp.zeros(shape)
+
+    monkeypatch.setattr(jax, "make_array_from_callback", from_callback)
+    own = NamedSharding(device_mesh(data=2), PartitionSpec("data"))
+    weights = np.arange(4.0, dtype=np.float32)
+    assert put_sharded(weights, own).tolist() == weights.tolist() and made == []
+    spanning = SimpleNamespace(is_fully_addressable=False)
+    put_sharded(weights, spanning)
+    assert made == [((4,), spanning, [1.0, 2.0])]
+
+
 def test_rows_that_one_process_fills_are_not_copied(monkeypatch: pytest.MonkeyPatch):
     def refuse(mesh: Mesh) -> None:
         raise AssertionError("a process alone with its rows has no copies to choose from")

@@ -167,6 +167,36 @@ def test_by_default_all_devices_split_the_batch_and_no_memory_is_known():
     assert (GB, USABLE_MEMORY_FRACTION) == (10**9, 0.7)
 
 
+class TorusDevice:
+    """A chip of a torus of 4 x 4."""
+
+    platform, device_kind, core_on_chip = "tpu", "TPU v5 lite", 0
+
+    def __init__(self, id: int, slice_index: int = 0) -> None:
+        self.id, self.slice_index, self.process_index = id, slice_index, id // 4
+        self.coords = (id % 4, id // 4 % 4, 0)
+        self.client = SimpleNamespace(process_index=lambda: 0)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_an_axis_of_a_torus_may_be_split(slices: int):
+    chips: list[Any] = [TorusDevice(i, i // 16) for i in range(16 * slices)]
+    mesh = make_mesh(MeshConfig(data=2, fsdp=4, tensor=2, dcn_data=slices), chips)
+    assert mesh.devices.shape == (2 * slices, 4, 1, 2)
+    assert sorted(device.id for device in mesh.devices.flat) == list(range(16 * slices))
+    assert mesh.axis_names == ("data", "fsdp", "expert", "tensor")
+
+
+@pytest.mark.parametrize(
+    ("left", "advice"),
+    [(0.5, "16 devices would do"), (1.5, "6 devices would do"), (-0.5, "alone are too many")],
+)
+def test_little_memory_beside_the_engines_weights(left: float, advice: str):
+    need = MemoryNeed(weights=8, trainable=0, optimizer_copies=0, engine_weights=7)
+    with pytest.raises(UserError, match=advice):
+        choose_mesh(need, 1, 1, (7 + left) / USABLE_MEMORY_FRACTION * (1 + 1e-9))
+
+
 @pytest.mark.parametrize("memory", [2.0, 3.5, 7.0, 9.0, 13.0, 29.0, 100.0])
 @pytest.mark.parametrize(("num_devices", "slices"), [(1, 1), (6, 1), (8, 2), (12, 3)])
 @pytest.mark.parametrize("engine", [0, 1])

@@ -183,6 +183,50 @@ def test_only_the_mesh_axes_that_are_named_split():
     assert shapes == [((2, 4), (2, 6)), ((8, 4), (4, 3)), ((8, 4), (4, 6)), ((8, 4), (4, 6))]
 
 
+def test_names_and_axes_must_be_as_many():
+    mesh = make_mesh(EIGHT)
+    with pytest.raises(ValueError, match="zip"):
+        partition_spec(mesh, ("rows",), (8, 4))
+    with pytest.raises(ValueError, match="zip"):
+        partition_spec(mesh, ("rows", None, None), (8, 4))
+    x = jnp.ones((8, 4))
+    with jax.set_mesh(mesh):
+        with pytest.raises(ValueError, match="zip"):
+            per_shard(lambda x: x, (("rows",),), ("rows",))(x)
+        with pytest.raises(ValueError, match="zip"):
+            per_shard(lambda x, y: x, (("rows", None),), ("rows", None))(x, x)
+
+
+def test_only_the_named_mesh_axes_are_manual_within():
+    kinds: list[dict[str, Any]] = []
+
+    def recorded(x: Array) -> Array:
+        inside = jax.sharding.get_abstract_mesh()
+        kinds.append(dict(zip(inside.axis_names, inside.axis_types)))
+        return x
+
+    with jax.set_mesh(make_mesh(EIGHT)):
+        for axes in (("data", "fsdp"), ("tensor",)):
+            split = per_shard(recorded, (("rows", "hidden"),), ("rows", "hidden"), mesh_axes=axes)
+            jax.eval_shape(split, jnp.ones((8, 4)))
+            manual = {axis for axis, kind in kinds[-1].items() if kind == AxisType.Manual}
+            assert manual == set(axes)
+
+
+def test_the_platform_is_that_of_the_meshs_devices(monkeypatch: pytest.MonkeyPatch):
+    def ambient(kind: str, is_empty: bool = False) -> None:
+        device = SimpleNamespace(platform=kind, device_kind="TPU v5e") if kind else None
+        mesh = SimpleNamespace(empty=is_empty, abstract_device=device)
+        monkeypatch.setattr(jax.sharding, "get_abstract_mesh", lambda: mesh)
+
+    ambient("tpu")
+    assert platform() == "tpu"  # a topology's, while the default device is another one
+    ambient("")
+    assert platform() == "cpu"
+    ambient("tpu", is_empty=True)
+    assert platform() == "cpu"
+
+
 def test_where_nothing_is_split_a_function_runs_as_it_is():
     def program(axes: tuple[str, ...], **sizes: int) -> str:
         split = per_shard(lambda x: x + 1, (("rows", None),), ("rows", None), mesh_axes=axes)
@@ -223,6 +267,9 @@ def test_the_axes_of_a_mesh_are_made_auto_and_unknown_ones_are_refused():
     wrong = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     with pytest.raises(UserError, match="data, fsdp, expert, tensor or some of them, not 'model'"):
         with_auto_axes(wrong)
+    both = jax.make_mesh((2, 4), ("model", "stage"), axis_types=(AxisType.Auto,) * 2)
+    with pytest.raises(UserError, match=r"not 'model'$"):  # the first one is named
+        with_auto_axes(both)
     shardings = weight_shardings(
         explicit, {"w": ("embed", "hidden"), "b": ()}, {"w": jnp.ones((4, 8)), "b": jnp.ones(())}
     )

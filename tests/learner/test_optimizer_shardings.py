@@ -51,6 +51,20 @@ OPTIMIZERS: dict[str, OptimizerConfig] = {
 }
 
 
+def test_a_moment_of_a_single_array_is_split_as_the_array_is():
+    mesh = device_mesh(data=2)
+    split, replicated = NamedSharding(mesh, PartitionSpec("data")), replicated_sharding(mesh)
+    params = jnp.ones((4, 2))
+    state = {"count": jnp.zeros(()), "mu": jnp.ones((4, 2)), "row": jnp.ones(4)}
+    assert optimizer_shardings(state, params, split, replicated) == {
+        "count": replicated,
+        "mu": split,
+        "row": replicated,
+    }
+    with pytest.raises(ValueError, match="zip"):
+        optimizer_shardings(state, {"a": params, "b": params}, [split], replicated)
+
+
 def likelihood(logp: Array, entropy: Array, batch: Any) -> tuple[Array, dict[str, Array]]:
     return -logp - 0.1 * entropy, {}
 

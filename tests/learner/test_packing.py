@@ -100,8 +100,19 @@ def random_tokens(length: int) -> TrainingSequence:
     )
 
 
+def test_the_longest_of_some_sequences_is_named():
+    sequences = [random_tokens(n) for n in (5, 20, 3)]
+    with pytest.raises(UserError, match="has 20 tokens but bins hold 19"):
+        pack(sequences, 19, 1)
+    assert pack(sequences, 20, 1).num_bins == 2
+    with pytest.raises(UserError, match="has 4 tokens but bins hold 3"):
+        pack([random_tokens(4)], 3, 1)
+    pieces = split_bins(np.arange(7), 3)
+    assert [piece.tolist() for piece in pieces] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
 @given(
-    branches=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=12),
+    branches=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), max_size=12),
     prefix_length=st.integers(1, 6),
     per_bin=st.integers(1, 3),
     multiple=st.integers(1, 3),
@@ -110,7 +121,7 @@ def random_tokens(length: int) -> TrainingSequence:
 def test_branches_of_a_prompt_fill_its_bins_in_order(
     branches: list[tuple[int, int]], prefix_length: int, per_bin: int, multiple: int
 ):
-    prompts = [[7] * 2, [8] * 5, [7] * 5]
+    prompts = [[7] * 2, [8] * 5, [7] * 5, [7], []]
     sequences = []
     for prompt, num_sampled in branches:
         tokens = np.array([*prompts[prompt], *range(num_sampled)], np.int32)
@@ -122,7 +133,8 @@ def test_branches_of_a_prompt_fill_its_bins_in_order(
     bins: list[tuple[tuple[int, ...], list[int]]] = []  # shared tokens, and who shares them
     for i, (prompt, _) in enumerate(branches):
         # The last prompt token predicts the first action, so it is the branch's own.
-        shared = tuple(prompts[prompt][: min(prefix_length, len(prompts[prompt]) - 1)])
+        own_prompt = prompts[prompt]
+        shared = tuple(own_prompt[: min(prefix_length, max(len(own_prompt) - 1, 0))])
         last = [b for b, (key, _) in enumerate(bins) if key == shared][-1:]
         if not last or len(bins[last[0]][1]) == per_bin:
             bins.append((shared, []))

@@ -33,6 +33,7 @@ from agentrl_jax.learner.sequences import (
     context_cost,
     sequences_of,
     token_identity,
+    unique_sequences,
 )
 from agentrl_jax.trajectories import Call, Group, Trajectory
 
@@ -285,6 +286,27 @@ def test_token_identity_is_zero_where_a_token_is_trained_twice():
     collated = collate([group])
     duplicated = dataclasses.replace(collated.token_index, token_position=np.array([2, 2, 5, 6]))
     assert token_identity([group], CollatedSequences(collated.sequences, duplicated)) == 0.0
+
+
+def test_without_tokens_the_trained_ones_are_the_recorded_ones():
+    assert token_identity([], collate([])) == 1.0
+    empty = [Group("a", (make_trajectory(make_turn([make_call([1], [])])),))]
+    assert token_identity(empty, collate(empty)) == 1.0
+
+
+def test_equal_sequences_are_kept_once():
+    def sequence(*tokens: int, temperature: float = 1.0, masked: int = 1) -> TrainingSequence:
+        trajectory = make_trajectory(
+            make_turn([make_call(tokens[:masked], tokens[masked:], temperature)])
+        )
+        return collate([Group("a", (trajectory,))]).sequences[0]
+
+    first, again, second = sequence(1, 2, 3), sequence(1, 2, 3), sequence(1, 2, 4)
+    others = [sequence(1, 2, 3, temperature=0.5), sequence(1, 2, 3, masked=2)]
+    distinct, indices = unique_sequences([first, again, second, first, *others, second])
+    assert [id(x) for x in distinct] == [id(x) for x in (first, second, *others)]
+    assert indices.tolist() == [0, 0, 1, 0, 2, 3, 1]
+    assert unique_sequences([])[0] == [] and unique_sequences([])[1].shape == (0,)
 
 
 def test_trajectories_without_turns_do_not_count():

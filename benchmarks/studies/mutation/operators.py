@@ -46,6 +46,8 @@ class ReplaceFunctionWithOpposite(Operator):
 
     def mutation_positions(self, node: Any) -> Iterator[Position]:
         if isinstance(node, Name) and node.value in OPPOSITES and _is_called(node):
+            if _makes_nothing(node):
+                return
             yield node.start_pos, node.end_pos
 
     def mutate(self, node: Any, index: int) -> Any:
@@ -81,6 +83,13 @@ def _is_called(name: Name) -> bool:
     if leaf is not None and leaf.value == ".":
         leaf = leaf.get_next_leaf().get_next_leaf()
     return leaf is not None and leaf.value == "("
+
+
+def _makes_nothing(name: Name) -> bool:
+    """Whether no element is made: `np.zeros(0, bool)`, which is `np.ones(0, bool)`."""
+    bracket = name.get_next_leaf()
+    size = bracket.get_next_leaf()
+    return name.value in ("ones", "zeros") and bracket.value == "(" and size.value == "0"
 
 
 def operators() -> dict[str, Operator]:
