@@ -24,7 +24,7 @@ from agentrl_jax.trajectories import Group, RandomKey, Trajectory
 from agentrl_jax.workers.pool import Task
 
 CHECK_KEY, POOL_KEY = -5, -6  # in place of a sample, in the keys of the check and of the pool
-PROPOSER_INDEX = 1  # the proposer's `agent_index`; a solver's is 0
+PROPOSAL = "proposal"  # the part of the reward that only a proposer has
 
 
 def failure_rate(success: float) -> float:
@@ -39,9 +39,14 @@ def intermediate_difficulty(success: float) -> float:
 
 def group_or_proposers(inputs: CreditInputs) -> np.ndarray:
     """The group of each solver's trajectory, and one key for all proposers of the batch, [J]."""
-    roles = trajectory_values(inputs, lambda t: t.agent_index)
+    proposes = trajectory_values(inputs, is_proposal)
     groups = inputs.trajectory_group.tolist()
-    return factorize(-1 if r == PROPOSER_INDEX else g for r, g in zip(roles, groups))
+    return factorize(-1 if proposer else group for proposer, group in zip(proposes, groups))
+
+
+def is_proposal(trajectory: Trajectory) -> bool:
+    """Whether a trajectory is a proposer's, not a solver's."""
+    return PROPOSAL in trajectory.reward_parts
 
 
 @dataclass
@@ -154,7 +159,9 @@ class ProposerSolver(RolloutPiece):
         self, question: Sequence[str], task: Task, runtime: Runtime, key: RandomKey
     ) -> list[Trajectory | None]:
         solving = dataclasses.replace(
-            self.solver.task(task.seed, task.group), reset_options={"question": list(question)}
+            self.solver.task(task.seed, task.group),
+            reset_options={"question": list(question)},
+            label=task.label or task.environment,  # of the group's name
         )
         samples = range(1, self.group_size + 1)
         return await asyncio.gather(
@@ -163,7 +170,7 @@ class ProposerSolver(RolloutPiece):
 
     def summarize(self, groups: Sequence[Group]) -> Any:
         """The valid questions of each group, and the documents of its proposer."""
-        proposals = [t for g in groups for t in g.trajectories if t.agent_index == PROPOSER_INDEX]
+        proposals = [t for g in groups for t in g.trajectories if is_proposal(t)]
         questions = [
             (t.group, [str(t.turns[-1].info["answer"]), str(t.turns[-1].info["gold"])])
             for t in proposals
@@ -191,7 +198,7 @@ class ProposerSolver(RolloutPiece):
 
 def _with_outcome(proposal: Trajectory, reward: float, valid: bool) -> Trajectory:
     """The proposer's trajectory with its reward at the last turn, in place of the environment's."""
-    turns = [turn.with_reward(0.0, {"proposal": 0.0}) for turn in proposal.turns]
+    turns = [turn.with_reward(0.0, {PROPOSAL: 0.0}) for turn in proposal.turns]
     if turns:
-        turns[-1] = turns[-1].with_reward(reward, {"proposal": reward})
-    return proposal.replace(turns=tuple(turns), agent_index=PROPOSER_INDEX, success=valid)
+        turns[-1] = turns[-1].with_reward(reward, {PROPOSAL: reward})
+    return proposal.replace(turns=tuple(turns), success=valid)

@@ -6,6 +6,7 @@ import pytest
 from agentrl_jax.environment import make
 from agentrl_jax.envs.search.scripted import search_for
 from agentrl_jax.envs.search.search_proposals import PREFIX, SearchProposals
+from agentrl_jax.envs.search.search_questions import SearchQuestions
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 
@@ -85,6 +86,7 @@ def test_turns_cost_what_queries_do():
         "agentrl/SearchQuestions-v0",
         {"pages": PAGES, "protocol": "planner", "search_cost": 0.1, "turn_cost": 0.5},
     )
+    assert isinstance(env, SearchQuestions)
     env.reset(seed=0)
     env.step(search_for(env, "", "river\ntown"))
     *_, info = env.step("<stop></stop>")

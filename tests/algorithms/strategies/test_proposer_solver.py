@@ -12,15 +12,16 @@ from support.strategy_runs import AGENT, KEY, KeyedTextEngine, ListEngine, make_
 
 from agentrl_jax.algorithms.advantages.group import GroupedBy
 from agentrl_jax.algorithms.strategies.proposer_solver import (
-    PROPOSER_INDEX,
     AnswerableCheck,
     ProposerSolver,
     group_or_proposers,
     intermediate_difficulty,
+    is_proposal,
 )
 from agentrl_jax.environment import Environment
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
+from agentrl_jax.rollout.call_records import placed_calls, recorded_rewards
 from agentrl_jax.rollout.named_models import Model
 from agentrl_jax.training.task_source import EnvironmentSpec
 from agentrl_jax.trajectories import Group, Trajectory
@@ -58,7 +59,9 @@ class Solving(Environment):
 
 for kind in (Asking, Solving):
     if f"tests/{kind.__name__}-v0" not in gymnasium.registry:
-        gymnasium.register(f"tests/{kind.__name__}-v0", kind)
+        gymnasium.register(
+            f"tests/{kind.__name__}-v0", lambda kind=kind, **options: kind(**options)
+        )
 ASKING, SOLVING = "tests/Asking-v0", EnvironmentSpec("tests/Solving-v0")
 READER = dataclasses.replace(AGENT, name="reader", engine="reader", trainable=False)
 
@@ -85,8 +88,9 @@ def collect(strategy: ProposerSolver, texts: Sequence[str], answers: Sequence[st
 
 
 def roles(group: Group) -> tuple[list[Trajectory], list[Trajectory]]:
-    proposals = [t for t in group.trajectories if t.agent_index == PROPOSER_INDEX]
-    return proposals, [t for t in group.trajectories if t.agent_index != PROPOSER_INDEX]
+    assert placed_calls([group]).holds and recorded_rewards([group]).holds
+    proposals = [t for t in group.trajectories if is_proposal(t)]
+    return proposals, [t for t in group.trajectories if not is_proposal(t)]
 
 
 @pytest.mark.parametrize("reward", [None, intermediate_difficulty])
@@ -157,14 +161,12 @@ def test_pool_and_documents_are_the_same_in_every_process_and_are_checkpointed()
 
 def test_advantages_compare_solvers_of_a_question_and_all_proposers():
     first = collect(ProposerSolver(SOLVING, group_size=6), ("0?", "1?"))
-    assert len(roles(first)[0]) == 1
-
-    proposal = first.trajectories[0]
+    proposal, solver = (role[0] for role in roles(first))
     inputs: Any = SimpleNamespace(
         trajectory_group=np.array([0, 0, 0, 1, 1]),
         trajectory_return=np.array([1.0, 1.0, 0.0, 0.0, 4.0]),
         token_trajectory=np.arange(5),
-        trajectories=[proposal.replace(agent_index=index) for index in (1, 0, 0, 1, 0)],
+        trajectories=[proposal, solver, solver, proposal, solver],
     )
     assert group_or_proposers(inputs).tolist() == [0, 1, 1, 0, 2]
     advantages = GroupedBy(group_or_proposers, std=False)(inputs)
