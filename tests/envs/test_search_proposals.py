@@ -87,6 +87,7 @@ def test_turns_cost_what_queries_do():
         {"pages": PAGES, "protocol": "planner", "search_cost": 0.1, "turn_cost": 0.5},
     )
     assert isinstance(env, SearchQuestions)
+    assert isinstance(env, SearchQuestions)
     env.reset(seed=0)
     env.step(search_for(env, "", "river\ntown"))
     *_, info = env.step("<stop></stop>")

@@ -570,7 +570,7 @@ def test_the_loss_and_its_metrics_are_their_formulas(seed: int, has_mismatch: bo
         "entropy": entropy,
         "policy_loss": surrogate,
         "loss/entropy": -0.25 * entropy,
-        "ref_kl": k3(logp, batch.ref_logp),
+        "ref_kl": k3(logp, np.asarray(batch.ref_logp)),
         "proximal_kl": k3(np.asarray(batch.proximal_logp), logp),
         "off_policy/kl": k3(logp, sampler),
         "off_policy/logp_gap": np.abs(logp - sampler),

@@ -57,6 +57,7 @@ class Solving(Environment):
         return (), float(right), True, False, {"success": right}
 
 
+kind: Any
 for kind in (Asking, Solving):
     if f"tests/{kind.__name__}-v0" not in gymnasium.registry:
         gymnasium.register(
