@@ -29,7 +29,7 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
 STEPS = 40
-MAX_LENGTH = 640  # tokens of an episode
+MAX_LENGTH = 1024  # tokens of an episode
 
 
 def get_config(variant: str = "decay") -> Experiment:
