@@ -40,6 +40,7 @@ docstrings say which values are the paper's, which the released code's, and whic
 | DataMind | 2509.25084 | `datamind` | `code_use` |
 | Search-R1 | 2503.09516 | `search_r1` | `searching` |
 | AI-SearchPlanner | 2508.20368 | `ai_search_planner` | `searching` |
+| Chain-of-Agents | 2508.13167 | `chain_of_agents` | `searching` |
 | Search Self-play | 2510.18821 | `search_self_play` | `searching` |
 | SCoRe | 2409.12917 | `self_correcting` | `multi_turn` |
 | MinD | 2505.19788 | `mind` | `multi_turn` |
@@ -112,7 +113,12 @@ from agentrl_jax.algorithms.methods.multi_turn import (
     self_correcting,
 )
 from agentrl_jax.algorithms.methods.pairwise import dpo, rebel, refuel, refuel_online
-from agentrl_jax.algorithms.methods.searching import ai_search_planner, search_r1, search_self_play
+from agentrl_jax.algorithms.methods.searching import (
+    ai_search_planner,
+    chain_of_agents,
+    search_r1,
+    search_self_play,
+)
 from agentrl_jax.algorithms.methods.tool_use import (
     aepo,
     arpo,
@@ -140,6 +146,7 @@ __all__ = [
     "bfs_prover",
     "bi_level_ppo",
     "chai",
+    "chain_of_agents",
     "cispo",
     "dapo",
     "dart",

@@ -1,4 +1,4 @@
-"""Agents that search: Search-R1, AI-SearchPlanner, Search Self-play."""
+"""Agents that search: Search-R1, AI-SearchPlanner, Search Self-play, Chain-of-Agents."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,6 +9,7 @@ from agentrl_jax.algorithms.experience.rewards import WeightedParts
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods.actor_critic import ppo
+from agentrl_jax.algorithms.methods.group_relative import dapo
 from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.algorithms.policy_gradient.critic import CriticHeadConfig
 from agentrl_jax.algorithms.strategies.proposer_solver import group_or_proposers
@@ -72,3 +73,18 @@ def search_self_play(**settings: Any) -> PolicyGradientConfig:
         ),
         **settings,
     )
+
+
+def chain_of_agents(format_weight: float = 0.0, **settings: Any) -> PolicyGradientConfig:
+    """Chain-of-Agents' web agent (arXiv 2508.13167): DAPO without KL, clip .2 and .28, groups whose
+    members all succeed or all fail dropped, learning rate 1e-6.
+
+    Published: groups of 8, 64 questions a step of 128 that are generated, 60 steps, a language model
+    as judge. Before it the model is fine-tuned on transcripts of a team of agents.
+
+    Args:
+        format_weight: w, of the reward w format + (1 - w) outcome; published: 0, and .1 in a variant.
+        settings: further fields.
+    """
+    weights = {"outcome": 1.0 - format_weight, "format": format_weight}
+    return dapo(**{"rewards": WeightedParts(weights), "optimizer": AdamWConfig(1e-6), **settings})

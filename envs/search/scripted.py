@@ -50,11 +50,11 @@ def next_look_up(env: SearchEpisode, hop: Hop) -> Message | None:
         return _call(env, f"I read the page {listed[0]}.", "fetch", title=listed[0])
     for query in hop.queries:
         if query not in env.queries:
-            return search_for(env, f"{_read_fact(env)}I search for {query}.", query)
+            return search_for(env, f"{read_fact(env)}I search for {query}.", query)
     return None
 
 
-def _read_fact(env: SearchEpisode) -> str:
+def read_fact(env: SearchEpisode) -> str:
     """What the last hop that is done has told."""
     facts = [h.fact for h in env.question.hops if {*h.titles} <= env.read_titles and h.fact]
     return f"{facts[-1][0].upper()}{facts[-1][1:]}. " if facts else ""
@@ -68,7 +68,7 @@ def expert_action(env: SearchEpisode, rng: np.random.Generator) -> Message | str
             return action
     is_known = all({*hop.titles} <= env.read_titles for hop in env.question.hops)
     answer = env.question.answers[0] if is_known else "unknown"
-    return env.protocol.write_answer(f"{_read_fact(env)}I can answer.", answer)
+    return env.protocol.write_answer(f"{read_fact(env)}I can answer.", answer)
 
 
 def random_action(env: SearchEpisode, rng: np.random.Generator) -> Message | str:

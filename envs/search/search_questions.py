@@ -29,6 +29,7 @@ from agentrl_jax.envs.search.questions import (
     given_question,
 )
 from agentrl_jax.envs.search.scripted import SCRIPTED_POLICIES
+from agentrl_jax.envs.search.team import team_action
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
 from agentrl_jax.tool_environment import ToolEnvironment
@@ -72,7 +73,9 @@ class SearchQuestions(ToolEnvironment, Forkable):
         questions: a file in HotpotQA's form as JSON lines, in place of generated questions.
     """
 
-    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(SCRIPTED_POLICIES)
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
+        {**SCRIPTED_POLICIES, "team": team_action}
+    )
 
     def __init__(
         self,

@@ -283,3 +283,27 @@ def test_wrong_options_are_named(tmp_path):
         make_search(folder=str(tmp_path))
     with pytest.raises(UserError, match="cannot be read"):
         make_search(questions=str(tmp_path / "none.jsonl"))
+
+
+def test_the_teams_transcripts_have_the_roles_in_their_order_and_mend_what_went_wrong():
+    seen: dict[str, int] = dict.fromkeys(("poor", "good", "<double_check>1", "successes"), 0)
+    for seed in range(40):
+        env = make_search(seed=seed, protocol="afm", hops=[2, 3], horizon=14, format_reward=0.5)
+        rng, terminated, text = np.random.default_rng(seed), False, ""
+        while not terminated:
+            action = env.scripted_policies["team"](env, rng)
+            text += action if isinstance(action, str) else action.text
+            _, reward, terminated, truncated, info = env.step(action)
+            assert info["formatted"] and not truncated, text
+        seen["successes"] += info["success"]
+        assert reward == 0.5 + info["success"]
+        for word in ("poor", "good", "<double_check>1"):
+            seen[word] += word in text
+    assert all(count >= 5 for count in seen.values()) and seen["successes"] >= 36, seen
+
+
+def test_the_team_is_the_expert_without_roles():
+    env, other = make_search(protocol="search_r1"), make_search(protocol="search_r1")
+    rng = np.random.default_rng(0)
+    team, expert = env.scripted_policies["team"], env.scripted_policies["expert"]
+    assert team(env, rng) == expert(other, rng)

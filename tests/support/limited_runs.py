@@ -275,6 +275,7 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     ),
     "rloo": policy_gradient(group_relative.rloo),
     "scaling_inter": policy_gradient(multi_turn.scaling_inter),
+    "chain_of_agents": policy_gradient(searching.chain_of_agents),
     "search_r1": policy_gradient(searching.search_r1),
     "search_self_play": policy_gradient(searching.search_self_play),
     "self_correcting": policy_gradient(multi_turn.self_correcting, 1),

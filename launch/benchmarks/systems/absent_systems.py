@@ -24,12 +24,6 @@ ABSENT_SYSTEMS = (
         "medical dialogues and their ranked replies",
     ),
     System(
-        "Chain-of-Agents (AFM)",
-        "2508.13167",
-        "`grpo` after fine-tuning, `TagToolFormat`, `Judge`",
-        "its roles and tools, distillation from a team of agents",
-    ),
-    System(
         "VerlTool",
         "2509.01055",
         "`ToolEnvironment` with limits of time and length, eight formats of calls, asynchronous "

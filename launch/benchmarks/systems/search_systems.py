@@ -36,4 +36,15 @@ SEARCH_SYSTEMS = (
         "own kind",
         ENVIRONMENTS,
     ),
+    System(
+        "Chain-of-Agents (AFM)",
+        "2508.13167",
+        "`SearchQuestions` with its roles and their order, a scripted team whose transcripts are "
+        "distilled, DAPO",
+        "web pages, code and images as tools, teams of large models, a judge",
+        ("chain_of_agents",),
+        ("search_afm.py",),
+        "own kind",
+        ENVIRONMENTS,
+    ),
 )
