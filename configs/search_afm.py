@@ -31,5 +31,5 @@ def get_config(variant: str = "method") -> Experiment:
     )
     assert config.demonstrations is not None
     config.demonstrations.player = "team"
-    config.agent.budget = 128
+    config.agent.budget = 256
     return config

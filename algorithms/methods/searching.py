@@ -79,11 +79,12 @@ def chain_of_agents(format_weight: float = 0.0, **settings: Any) -> PolicyGradie
     """Chain-of-Agents' web agent (arXiv 2508.13167): DAPO without KL, clip .2 and .28, groups whose
     members all succeed or all fail dropped, learning rate 1e-6.
 
-    Published: groups of 8, 64 questions a step of 128 that are generated, 60 steps, a language model
-    as judge. Before it the model is fine-tuned on transcripts of a team of agents.
+    Published: groups of 8, 64 questions a step of 128 that are generated, 60 steps, a language
+    model as judge. Before it the model is fine-tuned on transcripts of a team of agents.
 
     Args:
-        format_weight: w, of the reward w format + (1 - w) outcome; published: 0, and .1 in a variant.
+        format_weight: w, of the reward w format + (1 - w) outcome; published: 0, and .1 in a
+            variant.
         settings: further fields.
     """
     weights = {"outcome": 1.0 - format_weight, "format": format_weight}
