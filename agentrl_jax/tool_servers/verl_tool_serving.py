@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -107,12 +107,11 @@ class VerlToolServer:
         check_key(request, self._key)
         start = time.monotonic()
         actions = parse_actions(await json_body(request, self._limits))
-        for action in actions:
-            self._trajectories.check_not_ended(action.trajectory_id)
         by_trajectory: dict[str, list[int]] = {}
         for i, action in enumerate(actions):
             by_trajectory.setdefault(action.trajectory_id, []).append(i)
         # Before the first action is run, so that a client may send a refused batch again.
+        self._check_not_ended(by_trajectory)
         self._open(
             [
                 name
@@ -120,6 +119,7 @@ class VerlToolServer:
                 if name not in self._trajectories and not actions[first].is_finish
             ]
         )
+        self._check_not_ended(by_trajectory)  # one that was idle may have made room
         self._num_requests += 1
         try:
             answers: list[tuple[Any, bool, bool]] = [("", False, False)] * len(actions)
@@ -163,6 +163,10 @@ class VerlToolServer:
                     await loop.run_in_executor(self._threads, self._run, trajectory, action.text)
                 )
         return answers
+
+    def _check_not_ended(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._trajectories.check_not_ended(name)
 
     def _open(self, names: Sequence[str]) -> None:
         """Open new trajectories. Raises APIError where there is no room for all of them."""

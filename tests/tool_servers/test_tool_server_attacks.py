@@ -383,6 +383,18 @@ def test_a_batch_beyond_capacity_runs_none_of_its_actions(accounts: RawServer):
     ]  # fmt: skip
 
 
+def test_a_batch_whose_idle_trajectory_makes_room_runs_none_of_its_actions():
+    tools = VerlToolServer(
+        make_account, HermesToolFormat(), KEY, LIMITS, max_trajectories=9, idle_seconds=1e-9
+    )
+    with served(lambda: serve_verl_tool(tools, "127.0.0.1", 0, LIMITS)) as url:
+        server = RawServer(url)
+        assert observe(server, a=call("1")).json()["observations"] == ["1"]
+        assert observe(server, a=call("1"), b=call("1")).status_code == 410
+        assert observe(server, b=call("1")).json()["observations"] == ["1"]
+    tools.close()
+
+
 def test_of_many_calls_in_one_action_some_are_run(accounts: RawServer):
     answer = observe(accounts, a=call("1") * (MAX_CALLS + 2)).json()
     *lines, last = answer["observations"][0].splitlines()
