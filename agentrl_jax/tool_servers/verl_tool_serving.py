@@ -170,7 +170,8 @@ class VerlToolServer:
 
     def _open(self, names: Sequence[str]) -> None:
         """Open new trajectories. Raises APIError where there is no room for all of them."""
-        self._trajectories.check_room(len(names))
+        if names:
+            self._trajectories.check_room(len(names))
         for name in names:
             self._trajectories.add(name, self._make_tools())
 
