@@ -164,7 +164,9 @@ class ColumnCentered:
 
     def __call__(self, inputs: CreditInputs) -> np.ndarray:
         owner, rewards = inputs.token_trajectory, token_rewards(inputs)
-        sequence = np.full(len(inputs.trajectories), -1)
+        if not len(owner):
+            return np.zeros(0)
+        sequence = np.empty(len(inputs.trajectories), np.int64)
         sequence[owner] = inputs.token_sequence
         if (sequence[owner] != inputs.token_sequence).any():
             raise ValueError(
@@ -179,7 +181,7 @@ class ColumnCentered:
             np.int64,
         )
         column = inputs.token_position - opening[owner]
-        width = int(column.max(initial=-1)) + 1
+        width = int(column.max()) + 1
         reward, mask = np.zeros((2, len(opening), width))
         reward[owner, column], mask[owner, column] = rewards, 1.0
         if self.through_observations:
@@ -188,9 +190,10 @@ class ColumnCentered:
         carry = np.append(mask[:, 1:], np.zeros((len(opening), 1)), axis=1)
         returns = discounted_reverse_cumsum(reward.ravel(), carry.ravel()).reshape(reward.shape)
         group = inputs.trajectory_group
-        total = np.zeros((int(group.max(initial=-1)) + 1, width))
+        count = np.bincount(group)
+        total = np.zeros((len(count), width))
         np.add.at(total, group, returns)
-        return (returns - total[group] / np.bincount(group)[group][:, None])[owner, column]
+        return (returns - total[group] / count[group][:, None])[owner, column]
 
 
 @dataclass

@@ -112,10 +112,12 @@ def first_token_mean(indices: TokenIndex) -> np.ndarray:
     (`TurnGAE`).
     """
     first = np.diff(indices.token_turn, prepend=-1) != 0
-    return first / max(int(first.sum()), 1)
+    return first / first.sum()
 
 
 def explained_variance(value: np.ndarray, target: np.ndarray) -> float:
     """1 - Var(target - V) / Var(target); 0 where all targets are equal."""
-    spread = float(np.var(target)) if len(target) else 0.0
+    if not len(target):
+        return 0.0
+    spread = float(np.var(target))
     return 1.0 - float(np.var(target - value)) / spread if spread > 0 else 0.0

@@ -50,6 +50,7 @@ from agentrl_jax.algorithms.advantages.token_masks import (
 from agentrl_jax.algorithms.advantages.turn import (
     IGPO,
     MARS,
+    ColumnCentered,
     RewardToGo,
     ScaleByMax,
     TurnGroupedBy,
@@ -315,6 +316,42 @@ def test_mars(shapes: list, flags: tuple[bool, bool, bool], gamma: float):
     assert estimator(inputs) == pytest.approx(
         whitened(advantage) if whiten else advantage, abs=1e-6
     )
+
+
+@given(shapes=ragged_batches, through=st.booleans(), seed=seeds)
+@RAGGED
+def test_returns_are_compared_by_column(shapes: list, through: bool, seed: int):
+    grown = [
+        [
+            ([([(*c[:3], False) for c in calls], r, done) for calls, r, done in turns], cut)
+            for turns, cut in group
+        ]
+        for group in shapes
+    ]  # no history is rewritten
+    inputs, table = made(grown, seed)
+    rewards = table.rewards()
+    returns: list[dict[int, float]] = []  # of each trajectory, by column
+    for j, trajectory in enumerate(table.trajectories):
+        tokens = table.trajectory_tokens(j)
+        opening = len(trajectory.calls[0].prompt) if trajectory.calls else 0
+        columns = {len(table.places[n][0].prompt) + table.places[n][1] - opening: n for n in tokens}
+        own = {}
+        for column in range(max(columns, default=-1) + 1):
+            reached, end = 0.0, column
+            while end <= max(columns) and (through or end == column or end in columns):
+                reached += rewards[columns[end]] if end in columns else 0.0
+                end += 1
+            own[column] = reached
+        returns.append(own)
+    expected = []
+    for j in range(len(table.trajectories)):
+        opening = len(table.trajectories[j].calls[0].prompt) if table.trajectories[j].calls else 0
+        members = [i for i, g in enumerate(table.group_of) if g == table.group_of[j]]
+        for n in table.trajectory_tokens(j):
+            column = len(table.places[n][0].prompt) + table.places[n][1] - opening
+            mean = statistics.fmean(returns[i].get(column, 0.0) for i in members)
+            expected.append(returns[j][column] - mean)
+    assert ColumnCentered(through)(inputs) == pytest.approx(expected, abs=1e-9)
 
 
 keyed_values = st.lists(
