@@ -1,7 +1,8 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
 utterances, latency, async, cost, scaling, steps, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
-code_methods, mint or search_index.
+code_methods, mint, search_index or
+dense_search.
 
 agentrl-bench sampling                                              ours alone
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
@@ -42,6 +43,7 @@ MODULES = {
     "code": "code_problems.CodeProblemsBench",
     "mint": "mint.Mint",
     "search_index": "search_index.SearchIndex",
+    "dense_search": "dense_search.DenseSearch",
 }
 
 

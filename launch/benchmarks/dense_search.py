@@ -1,0 +1,97 @@
+"""`dense_search`: recall of embeddings beside BM25. Generates a table of docs/search.md."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl_jax.envs.search.dense import DensePages
+from agentrl_jax.envs.search.facts import make_world
+from agentrl_jax.envs.search.index import PageIndex
+from agentrl_jax.envs.search.prose import write_pages
+from agentrl_jax.envs.search.questions import Question, draw_question
+from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.tables.markdown import table_header, table_row
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.storage.files import write_json
+
+HEADS = ("retriever", "built, CPU s", "CPU ms a query", "look-ups", "questions")
+TOP_K = 3
+
+
+def recall(
+    pages: PageIndex | DensePages, queries: Sequence[str], questions: Sequence[Question]
+) -> float:
+    """The fraction of queries whose needed page is among the first results."""
+    found = [
+        bool({page.title for page in pages.search(query, TOP_K)} & {*question.hops[0].titles})
+        for query, question in zip(queries, questions, strict=True)
+    ]
+    return float(np.mean(found))
+
+
+def measure(pages: int, num_queries: int) -> dict[str, dict[str, float]]:
+    """Both retrievers on questions of one hop, as look-ups of the expert and as they are."""
+    world, rng = make_world(0, pages), np.random.default_rng(0)
+    texts = write_pages(world)
+    drawn = [draw_question(rng, world, ("chain",), (1,), "train") for _ in range(num_queries)]
+    results = {}
+    for name, retriever in {"bm25": PageIndex, "dense": DensePages}.items():
+        began = time.process_time()
+        index = retriever(texts)
+        built = time.process_time()
+        look_ups = recall(index, [question.hops[0].queries[0] for question in drawn], drawn)
+        asked = recall(index, [question.text for question in drawn], drawn)
+        spent = time.process_time() - built
+        results[name] = {
+            "build_seconds": built - began,
+            "query_ms": spent / (2 * num_queries) * 1e3,
+            "look_ups": look_ups,
+            "questions": asked,
+        }
+    return results
+
+
+@dataclass
+class DenseSearch:
+    """Recall among the first three pages of BM25 and of a sentence encoder; results are cached."""
+
+    pages: int = option(2000, "Of the encyclopedia.", 100)
+    queries: int = option(300, "Questions.", 1)
+    folder: str = option("benchmarks/results/search_index", "The folder of the cached results.")
+    page: str = option("docs/search.md", "The page with the table; empty: none.")
+    print_only: bool = option(False, "Measure nothing.")
+
+    def prepare(self) -> None:
+        """Uses this process's devices as they are."""
+
+    def run(self) -> dict[str, Any]:
+        """Measure unless the results are cached, update the page, print the table and report."""
+        path = Path(self.folder) / f"dense-{self.pages}-{self.queries}.json"
+        if not path.exists() and not self.print_only:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, measure(self.pages, self.queries))
+        results = json.loads(path.read_text()) if path.exists() else {}
+        table = self.table(results)
+        if self.page:
+            doc_tables.replace_section(Path(self.page), "dense", table)
+        print(table)
+        return {"bench": "dense_search", "retrievers": results}
+
+    def table(self, results: dict[str, dict[str, float]]) -> str:
+        """A row for each retriever."""
+        rows = (
+            table_row(
+                name,
+                f"{x['build_seconds']:.1f}",
+                f"{x['query_ms']:.1f}",
+                f"{100 * x['look_ups']:.0f} %",
+                f"{100 * x['questions']:.0f} %",
+            )
+            for name, x in results.items()
+        )
+        return "\n".join([*table_header(*HEADS), *rows])
