@@ -85,6 +85,7 @@ EXTRAS = {
     "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
     # Classic games; aec.py is without pygame.
     "pettingzoo": [PETTINGZOO, "pygame-ce>=2.5,<3"],
+    "textarena": ["textarena>=0.7.4,<0.8"],
     "open_spiel": [SPIEL],  # its games as environments (docs/adapters.md)
     "textworld": [
         "textworld>=1.7,<1.8"

@@ -31,6 +31,7 @@ ENVIRONMENTS = {
     "agentrl/MiniHanabi-v0": ("agentrl_jax.envs.games.hanabi:MiniHanabi", {}),
     "agentrl/OpenSpiel-v0": ("agentrl_jax.envs.adapters.open_spiel:OpenSpiel", {}),
     "agentrl/PettingZoo-v0": ("agentrl_jax.envs.adapters.pettingzoo_games:PettingZoo", {}),
+    "agentrl/TextArena-v0": ("agentrl_jax.envs.adapters.textarena_game:TextArena", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/SearchProposals-v0": ("agentrl_jax.envs.search.search_proposals:SearchProposals", {}),

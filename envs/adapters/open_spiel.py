@@ -1,6 +1,5 @@
 """`OpenSpiel`: the turn-based games of the package open_spiel (arXiv 1908.09453) as texts."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -8,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl_jax.context import ContextManager, FullHistory, LastMessages
-from agentrl_jax.environment import Messages, ScriptedPolicy
+from agentrl_jax.environment import ScriptedPolicy
 from agentrl_jax.envs.adapters.open_spiel_games import (
     VIEWS,
     decision_text,
@@ -20,14 +19,13 @@ from agentrl_jax.envs.adapters.open_spiel_games import (
     view_of,
 )
 from agentrl_jax.envs.adapters.open_spiel_solvers import expert_action
+from agentrl_jax.envs.adapters.redrawn import Redrawn
 from agentrl_jax.envs.options import checked_choice, checked_int
 from agentrl_jax.errors import EnvironmentFailure
-from agentrl_jax.multi_agent import MoveResult, MultiAgentEnvironment, random_move
-
-_MAX_DRAWS = 20  # of a game in which the external player has a move
+from agentrl_jax.multi_agent import MoveResult, random_move
 
 
-class OpenSpiel(MultiAgentEnvironment):
+class OpenSpiel(Redrawn):
     """A game of OpenSpiel; a player that is to move sees the package's text and its legal moves.
 
     Moves are the package's action strings. Chance outcomes follow from the seed and the moves, and
@@ -81,12 +79,6 @@ class OpenSpiel(MultiAgentEnvironment):
         )
         self.state: Any = None
         self._moves: dict[str, int] = {}
-
-    def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        for _ in range(_MAX_DRAWS - 1):
-            with contextlib.suppress(EnvironmentFailure):
-                return super()._reset(dict(options))
-        return super()._reset(dict(options))
 
     def actions(self) -> Sequence[str] | None:
         return list(self._moves) or None

@@ -9,6 +9,7 @@ import numpy as np
 from agentrl_jax.environment import ScriptedPolicy
 from agentrl_jax.envs.adapters.packages import shortened
 from agentrl_jax.envs.adapters.pettingzoo_loading import make_aec
+from agentrl_jax.envs.adapters.redrawn import Redrawn
 from agentrl_jax.envs.adapters.replayed import Replayed
 from agentrl_jax.envs.adapters.spaces_as_text import (
     action_text,
@@ -20,7 +21,7 @@ from agentrl_jax.envs.adapters.spaces_as_text import (
 )
 from agentrl_jax.envs.options import checked_choice, checked_int
 from agentrl_jax.errors import UserError
-from agentrl_jax.multi_agent import MoveResult, MultiAgentEnvironment
+from agentrl_jax.multi_agent import MoveResult
 
 
 def _random_action(env: "PettingZoo", rng: np.random.Generator) -> str:
@@ -32,7 +33,7 @@ def _random_action(env: "PettingZoo", rng: np.random.Generator) -> str:
     return legal[int(rng.integers(len(legal)))]
 
 
-class PettingZoo(Replayed, MultiAgentEnvironment):
+class PettingZoo(Replayed, Redrawn):
     """A game of PettingZoo; a player that is to move reads its observation, the "ansi" rendering
     where there is one, and its legal moves.
 

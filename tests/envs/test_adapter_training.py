@@ -17,6 +17,7 @@ from agentrl_jax.training.config import DemonstrationConfig, Experiment
 ENVIRONMENTS = {
     "pig": ("OpenSpiel-v0", {"game": "pig(winscore=10)", "horizon": 12}, "pyspiel"),
     "rock, paper, scissors": ("PettingZoo-v0", {"name": "classic/rps-v2"}, "pygame"),
+    "Nim": ("TextArena-v0", {"name": "Nim-v0-raw"}, "textarena"),
     "CartPole": (
         "GymnasiumText-v0",
         {"name": "CartPole-v1", "parts": ["x", "v", "angle", "spin"], "horizon": 6},

@@ -31,6 +31,7 @@ NEEDS = {
     "agentrl/ReasoningGym-v0": "reasoning_gym",
     "agentrl/OpenSpiel-v0": "pyspiel",
     "agentrl/PettingZoo-v0": "pygame",
+    "agentrl/TextArena-v0": "textarena",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 SERVED = {"agentrl/AgentGym-v0"}  # needs a server; tests/tool_servers/test_agent_gym.py
