@@ -15,7 +15,7 @@ from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
 
-MAX_LENGTH = 2048  # tokens of an episode
+MAX_LENGTH = 2048  # tokens of an episode, and positions of the base model
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -26,7 +26,7 @@ def get_config(variant: str = "method") -> Experiment:
         chain_of_agents(weight, **{**TRAINING_SETTINGS, "bin_length": MAX_LENGTH}),
         rollouts(tasks=2 if smoke else 8, group_size=3 if smoke else 8),
         smoke,
-        {"protocol": "afm", "format_reward": 1.0, "top_k": 3, "horizon": 10},
+        {"protocol": "afm", "format_reward": 1.0, "top_k": 1, "horizon": 8},
         max_length=MAX_LENGTH,
     )
     assert config.demonstrations is not None
