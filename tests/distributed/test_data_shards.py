@@ -242,19 +242,19 @@ def test_a_replica_has_a_copy_of_its_rows_for_each_of_its_devices(
 def test_a_process_puts_its_own_part_of_weights_that_all_processes_hold(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    made: list[Any] = []
+    calls: list[Any] = []
 
     def from_callback(shape: tuple[int, ...], sharding: Any, read: Any) -> jax.Array:
-        made.append((shape, sharding, read((slice(1, 3),)).tolist()))
+        calls.append((shape, sharding, read((slice(1, 3),)).tolist()))
         return jnp.zeros(shape)
 
     monkeypatch.setattr(jax, "make_array_from_callback", from_callback)
-    own = NamedSharding(device_mesh(data=2), PartitionSpec("data"))
+    addressable = NamedSharding(device_mesh(data=2), PartitionSpec("data"))
     weights = np.arange(4.0, dtype=np.float32)
-    assert put_sharded(weights, own).tolist() == weights.tolist() and made == []
+    assert put_sharded(weights, addressable).tolist() == weights.tolist() and calls == []
     spanning = SimpleNamespace(is_fully_addressable=False)
     put_sharded(weights, spanning)
-    assert made == [((4,), spanning, [1.0, 2.0])]
+    assert calls == [((4,), spanning, [1.0, 2.0])]
 
 
 def test_rows_that_one_process_fills_are_not_copied(monkeypatch: pytest.MonkeyPatch):

@@ -74,7 +74,7 @@ def test_bins_are_filled_first_fit_decreasing(lengths: list[int], bin_length: in
     layout = pack([random_tokens(n) for n in lengths], bin_length, multiple)
     bins: list[list[int]] = []  # the sequences of each
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):  # of equal ones the first
-        free = [bin_length - sum(lengths[j] for j in own) for own in bins]
+        free = [bin_length - sum(lengths[j] for j in members) for members in bins]
         fitting = [b for b, left in enumerate(free) if left >= max(2, lengths[i])]
         if not fitting:
             bins.append([])
@@ -139,11 +139,11 @@ def test_branches_of_a_prompt_fill_its_bins_in_order(
         if not last or len(bins[last[0]][1]) == per_bin:
             bins.append((shared, []))
             last = [len(bins) - 1]
-        own = bins[last[0]][1]
+        members = bins[last[0]][1]
         assert layout.bin_index[i] == last[0] and layout.shared_prefix_length[i] == len(shared)
-        start = prefix_length + 8 * len(own)  # of its branch
+        start = prefix_length + 8 * len(members)  # of its branch
         assert layout.bin_offset[i] + len(shared) == start
-        own.append(i)
+        members.append(i)
     assert layout.bin_length == prefix_length + 8 * per_bin
     assert (layout.prefix_length, layout.branch_length) == (prefix_length, 8)
     num_bins = next(n for n in itertools.count(multiple, multiple) if n >= len(bins))

@@ -52,8 +52,10 @@ def _trajectory(
         for shape in calls:
             turn_calls.append(_call(shape, context, rng, temperature))
             context = turn_calls[-1].ids
-        said = assistant(f"turn {r}")
-        recorded.append(Turn(tuple(turn_calls), said, (user("o"),), reward, terminated=terminated))
+        message = assistant(f"turn {r}")
+        recorded.append(
+            Turn(tuple(turn_calls), message, (user("o"),), reward, terminated=terminated)
+        )
     stop_reason = "turns" if is_cut else "terminated"
     return Trajectory((user("go"),), tuple(recorded)).replace(stop_reason=stop_reason)
 
@@ -98,10 +100,10 @@ class TokenTable:
         the trajectory, or else the first one after it.
         """
         (j,) = (j for j, turns in enumerate(self.turns_of) if r in turns)
-        own = self.tokens_of[r]
+        tokens = self.tokens_of[r]
         before = [n for q in self.turns_of[j] if q < r for n in self.tokens_of[q]]
         after = [n for q in self.turns_of[j] if q > r for n in self.tokens_of[q]]
-        return own[-1] if own else before[-1] if before else after[0] if after else None
+        return tokens[-1] if tokens else before[-1] if before else after[0] if after else None
 
     def rewards(self) -> list[float]:
         """The reward on each token."""

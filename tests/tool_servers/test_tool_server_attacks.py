@@ -448,6 +448,6 @@ def test_half_a_surrogate_pair_does_not_end_an_environment(servers: dict[str, Ra
     identity = post(server, "/create", {}).json()["id"]
     refused = post(server, "/step", {"id": identity, "action": "\ud800"})
     assert refused.status_code == 400 and "half of a surrogate pair" in refused.text
-    spoken = post(server, "/step", {"id": identity, "action": "\U0001f600\x00"}).json()
-    assert spoken["observation"] == "\U0001f600\x00" and not spoken["done"]
+    step = post(server, "/step", {"id": identity, "action": "\U0001f600\x00"}).json()
+    assert step["observation"] == "\U0001f600\x00" and not step["done"]
     post(server, "/close", {"id": identity})

@@ -64,7 +64,7 @@ coefficients = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 seeds = st.integers(0, 99)
 
 
-def made(shapes: list, seed: int, *columns: str) -> tuple[CreditInputs, TokenTable]:
+def ragged_inputs(shapes: list, seed: int, *columns: str) -> tuple[CreditInputs, TokenTable]:
     groups = ragged_groups(shapes, seed)
     return make_credit_inputs(groups, *columns, seed=seed), token_table(groups)
 
@@ -114,7 +114,7 @@ def whitened(values: list[float]) -> list[float]:
 @given(shapes=ragged_batches, seed=seeds)
 @RAGGED
 def test_tokens_turns_and_trajectories_are_indexed_as_they_come(shapes: list, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     turn_of = [r for r, tokens in enumerate(table.tokens_of) for _ in tokens]
     assert inputs.token_turn.tolist() == turn_of
     owners = [j for j, turns in enumerate(table.turns_of) for _ in turns]
@@ -139,7 +139,7 @@ def test_tokens_turns_and_trajectories_are_indexed_as_they_come(shapes: list, se
 @given(shapes=ragged_batches, seed=seeds)
 @RAGGED
 def test_a_turns_reward_is_on_its_last_token_or_the_nearest_one(shapes: list, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     tokens = [table.reward_token(r) for r in range(len(table.turns))]
     assert last_token_of_turn(inputs).tolist() == [-1 if n is None else n for n in tokens]
     assert token_rewards(inputs) == pytest.approx(table.rewards(), abs=1e-12)
@@ -148,7 +148,7 @@ def test_a_turns_reward_is_on_its_last_token_or_the_nearest_one(shapes: list, se
 @given(shapes=ragged_batches, gamma=coefficients, lam=coefficients, cut=st.booleans(), seed=seeds)
 @RAGGED
 def test_token_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int):
-    inputs, table = made(shapes, seed, "token_value")
+    inputs, table = ragged_inputs(shapes, seed, "token_value")
     assert inputs.token_value is not None
     bootstrap = last_value if cut else no_bootstrap
     rewards, advantage, trace = table.rewards(), [], []
@@ -157,9 +157,9 @@ def test_token_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int)
         values = [float(inputs.token_value[n]) for n in tokens]
         end = values[-1] if cut and values and trajectory.truncated else 0.0
         assert bootstrap(inputs)[j] == end
-        own, nexts = [rewards[n] for n in tokens], [*values[1:], end]
-        advantage += gae(own, values, nexts, gamma, [gamma * lam] * len(tokens))
-        trace += gae(own, values, nexts, gamma, [gamma * 0.25] * len(tokens))
+        reward, nexts = [rewards[n] for n in tokens], [*values[1:], end]
+        advantage += gae(reward, values, nexts, gamma, [gamma * lam] * len(tokens))
+        trace += gae(reward, values, nexts, gamma, [gamma * 0.25] * len(tokens))
     result = GAE(gamma, lam, 0.25, whiten=False, bootstrap=bootstrap)(inputs)
     assert result.advantage == pytest.approx(advantage, abs=1e-9)
     assert result.value_target == pytest.approx(np.add(trace, inputs.token_value), abs=1e-9)
@@ -171,7 +171,7 @@ def test_token_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int)
 @given(shapes=ragged_batches, gamma=coefficients, lam=coefficients, cut=st.booleans(), seed=seeds)
 @RAGGED
 def test_turn_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int):
-    inputs, table = made(shapes, seed, "token_value")
+    inputs, table = ragged_inputs(shapes, seed, "token_value")
     assert inputs.token_value is not None
     bootstrap = last_value if cut else no_bootstrap
     advantage, target = [], []
@@ -203,7 +203,7 @@ def test_turn_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int):
 @given(shapes=ragged_batches, gamma=coefficients, lam=coefficients, cut=st.booleans(), seed=seeds)
 @RAGGED
 def test_bi_level_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: int):
-    inputs, table = made(shapes, seed, "token_value")
+    inputs, table = ragged_inputs(shapes, seed, "token_value")
     assert inputs.token_value is not None
     bootstrap, turn_gamma = last_value if cut else no_bootstrap, 0.7
     token_reward, advantage = table.rewards(), []
@@ -232,7 +232,7 @@ def test_bi_level_gae(shapes: list, gamma: float, lam: float, cut: bool, seed: i
 @given(shapes=ragged_batches, alpha=st.sampled_from([0.2, 0.5, 2.0]), seed=seeds)
 @RAGGED
 def test_lambda_is_that_of_the_trajectorys_own_length(shapes: list, alpha: float, seed: int):
-    inputs, table = made(shapes, seed, "token_value")
+    inputs, table = ragged_inputs(shapes, seed, "token_value")
     result = GAE(0.9, LengthAdaptiveLambda(alpha), whiten=False)(inputs).advantage
     for j in range(len(table.trajectories)):
         tokens = table.trajectory_tokens(j)
@@ -244,16 +244,16 @@ def test_lambda_is_that_of_the_trajectorys_own_length(shapes: list, alpha: float
 @given(shapes=ragged_batches, gamma=coefficients, seed=seeds)
 @RAGGED
 def test_returns_of_turns_and_of_tokens(shapes: list, gamma: float, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     to_go, scaled, stopped = [], [], []
     rng = np.random.default_rng(seed)
     stop = rng.random(len(table.turns)) < 0.4
     for turns in table.turns_of:
         rewards = [table.turns[r].reward for r in turns]
-        own = discounted_sums(rewards, [gamma] * len(turns))
-        to_go += own
-        largest = max(map(abs, own))
-        scaled += [x / largest if largest else 0.0 for x in own]
+        turn_returns = discounted_sums(rewards, [gamma] * len(turns))
+        to_go += turn_returns
+        largest = max(map(abs, turn_returns))
+        scaled += [x / largest if largest else 0.0 for x in turn_returns]
         stopped += discounted_sums(rewards, [0.0 if stop[r] else gamma for r in turns])
     assert RewardToGo(gamma)(inputs) == pytest.approx(to_go, abs=1e-9)
     assert RewardToGo(gamma, lambda _: stop)(inputs) == pytest.approx(stopped, abs=1e-9)
@@ -276,7 +276,7 @@ def test_returns_of_turns_and_of_tokens(shapes: list, gamma: float, seed: int):
 @given(shapes=ragged_batches, gamma=coefficients, joint=st.booleans(), std=st.booleans())
 @RAGGED
 def test_igpo(shapes: list, gamma: float, joint: bool, std: bool):
-    inputs, table = made(shapes, 0)
+    inputs, table = ragged_inputs(shapes, 0)
     keys = [
         (table.group_of[j], joint or r == turns[-1])
         for j, turns in enumerate(table.turns_of)
@@ -297,7 +297,7 @@ def test_igpo(shapes: list, gamma: float, joint: bool, std: bool):
 @RAGGED
 def test_mars(shapes: list, flags: tuple[bool, bool, bool], gamma: float):
     whiten_rewards, center_distinct, whiten = flags
-    inputs, table = made(shapes, 0)
+    inputs, table = ragged_inputs(shapes, 0)
     player = [r % 2 for r in range(len(table.turns))]
     rewards = centered([turn.reward for turn in table.turns], player)
     rewards = whitened(rewards) if whiten_rewards else rewards
@@ -328,21 +328,21 @@ def test_returns_are_compared_by_column(shapes: list, through: bool, seed: int):
         ]
         for group in shapes
     ]  # no history is rewritten
-    inputs, table = made(grown, seed)
+    inputs, table = ragged_inputs(grown, seed)
     rewards = table.rewards()
     returns: list[dict[int, float]] = []  # of each trajectory, by column
     for j, trajectory in enumerate(table.trajectories):
         tokens = table.trajectory_tokens(j)
         opening = len(trajectory.calls[0].prompt) if trajectory.calls else 0
         columns = {len(table.places[n][0].prompt) + table.places[n][1] - opening: n for n in tokens}
-        own = {}
+        columns_to_go = {}
         for column in range(max(columns, default=-1) + 1):
             reached, end = 0.0, column
             while end <= max(columns) and (through or end == column or end in columns):
                 reached += rewards[columns[end]] if end in columns else 0.0
                 end += 1
-            own[column] = reached
-        returns.append(own)
+            columns_to_go[column] = reached
+        returns.append(columns_to_go)
     expected = []
     for j in range(len(table.trajectories)):
         opening = len(table.trajectories[j].calls[0].prompt) if table.trajectories[j].calls else 0
@@ -399,7 +399,7 @@ def test_small_variances_are_whitened_with_the_constant_of_the_formula(scale: fl
 @RAGGED
 def test_trajectories_grouped_by_their_group(shapes: list, flags: tuple[bool, bool, bool]):
     std, leave_one_out, keep = flags
-    inputs, table = made(shapes, 0)
+    inputs, table = ragged_inputs(shapes, 0)
     returns = [t.total_reward for t in table.trajectories]
     expected = centered(returns, table.group_of, std, 0.5, leave_one_out, keep)
     estimator = GroupedBy(std=std, eps=0.5, leave_one_out=leave_one_out, keep_singletons=keep)
@@ -414,12 +414,12 @@ def test_trajectories_grouped_by_their_group(shapes: list, flags: tuple[bool, bo
 )
 @RAGGED
 def test_discounted_sums_from_the_end(values: list[float], discounts: list[float]):
-    own = discounts[: len(values)]
-    given_arrays = np.array(values), np.array(own)
+    used = discounts[: len(values)]
+    given_arrays = np.array(values), np.array(used)
     sums = discounted_reverse_cumsum(*given_arrays)
-    assert sums == pytest.approx(discounted_sums(values, own), abs=1e-9)
-    assert given_arrays[0].tolist() == values and given_arrays[1].tolist() == own  # not changed
-    owner = np.cumsum(np.array(own) > 0.5)
+    assert sums == pytest.approx(discounted_sums(values, used), abs=1e-9)
+    assert given_arrays[0].tolist() == values and given_arrays[1].tolist() == used  # not changed
+    owner = np.cumsum(np.array(used) > 0.5)
     assert has_successor(owner).tolist() == [
         i + 1 < len(owner) and owner[i] == owner[i + 1] for i in range(len(owner))
     ]
@@ -435,7 +435,7 @@ def mean_of(values: list[float]) -> float:
 @given(shapes=ragged_batches, constant=st.sampled_from([0.5, 4.0]), seed=seeds)
 @RAGGED
 def test_loss_weights_are_those_of_the_named_means(shapes: list, constant: float, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     loss = np.random.default_rng(seed).normal(size=len(table.places))
     sequence_tokens: dict[int, list[int]] = {}
     for n, s in enumerate(inputs.token_sequence.tolist()):
@@ -445,9 +445,11 @@ def test_loss_weights_are_those_of_the_named_means(shapes: list, constant: float
         tokens for j in range(len(table.trajectories)) if (tokens := table.trajectory_tokens(j))
     ]
     nested = [
-        mean_of([mean_of([loss[n] for n in table.tokens_of[r]]) for r in own if table.tokens_of[r]])
-        for own in table.turns_of
-        if any(table.tokens_of[r] for r in own)
+        mean_of(
+            [mean_of([loss[n] for n in table.tokens_of[r]]) for r in turn_ids if table.tokens_of[r]]
+        )
+        for turn_ids in table.turns_of
+        if any(table.tokens_of[r] for r in turn_ids)
     ]
 
     def of_means(parts: list[list[int]]) -> float:
@@ -474,7 +476,7 @@ def test_loss_weights_are_those_of_the_named_means(shapes: list, constant: float
 @given(shapes=ragged_batches, fraction=st.sampled_from([0.0, 0.34, 0.5, 0.8, 1.0]), seed=seeds)
 @RAGGED
 def test_turns_are_selected_by_the_means_of_their_tokens(shapes: list, fraction: float, seed: int):
-    inputs, table = made(shapes, seed, "token_entropy")
+    inputs, table = ragged_inputs(shapes, seed, "token_entropy")
     assert inputs.token_entropy is not None
     # Two values, so that several turns have the same mean.
     entropy = np.round(np.abs(inputs.token_entropy) > 0.7).astype(np.float64)
@@ -483,20 +485,20 @@ def test_turns_are_selected_by_the_means_of_their_tokens(shapes: list, fraction:
     actual = turn_means(inputs, entropy)
     assert [None if np.isnan(x) else x for x in actual] == pytest.approx(means)
     for key in (group_of_turn, batch_of_turn):
-        keys, kept = key(inputs).tolist(), set()
+        keys, selected = key(inputs).tolist(), set()
         for k in set(keys):
             turns = [r for r, mean in enumerate(means) if keys[r] == k and mean is not None]
             turns.sort(key=lambda r: -float(means[r] or 0.0))  # stable: the earlier turn first
-            kept |= set(turns[: max(1, int(fraction * len(turns) + 1e-9))])
+            selected |= set(turns[: max(1, int(fraction * len(turns) + 1e-9))])
         assert TopEntropyTurns(fraction, key)(inputs).tolist() == [
-            r in kept for r in inputs.token_turn
+            r in selected for r in inputs.token_turn
         ]
 
 
 @given(shapes=ragged_batches, seed=seeds)
 @RAGGED
 def test_bands_of_likelihood(shapes: list, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     nll = {
         r: -statistics.fmean(inputs.token_sampler_logp[tokens].tolist())
         for r, tokens in enumerate(table.tokens_of)
@@ -517,7 +519,7 @@ def test_bands_of_likelihood(shapes: list, seed: int):
 @given(shapes=ragged_batches, length=st.integers(1, 2), seed=seeds)
 @RAGGED
 def test_tokens_after_the_last_marker(shapes: list, length: int, seed: int):
-    inputs, table = made(shapes, seed)
+    inputs, table = ragged_inputs(shapes, seed)
     actions = [call.action.tolist() for call, _ in table.places]
     marker = next((action[-length:] for action in actions if len(action) >= length), [3])
     expected = []

@@ -128,10 +128,10 @@ def test_losses_of_steps_and_of_sequences(clip: Clip, dual: float | None, seed: 
     x = values(seed)
 
     def step(b: int, t: int) -> tuple[float, float]:
-        own = same_id(x, b, t)
-        ratio = math.exp(min(max(sum(x["gap"][b, s] for s in own), -20.0), 20.0))
+        columns = same_id(x, b, t)
+        ratio = math.exp(min(max(sum(x["gap"][b, s] for s in columns), -20.0), 20.0))
         loss, slope = clipped(ratio, x["advantage"][b, t], clip, dual)
-        return loss, slope * len(own)  # each of the step's tokens has its loss
+        return loss, slope * len(columns)  # each of the step's tokens has its loss
 
     def sequence(b: int, t: int) -> tuple[float, float]:
         mean = statistics.fmean(x["gap"][b, s] for s in same_id(x, b, t))
@@ -283,8 +283,8 @@ def test_tokens_of_the_largest_covariance(shapes: list, fraction: float):
     transform = ClipCovAdvantages(ClipCov(fraction, -0.2, 0.4))
     assert transform.state() == 0
     replaced = transform(inputs, advantage)
-    drawn = ClipCov(fraction, -0.2, 0.4)(inputs, advantage, np.random.default_rng([0, 1]))
-    assert replaced.tolist() == np.where(drawn, advantage, 0.0).tolist()
+    keep = ClipCov(fraction, -0.2, 0.4)(inputs, advantage, np.random.default_rng([0, 1]))
+    assert replaced.tolist() == np.where(keep, advantage, 0.0).tolist()
 
 
 def test_a_penalty_does_not_move_the_proximal_policy():

@@ -316,8 +316,8 @@ def test_tokens_of_some_groups_among_those_of_all_processes(
     inputs, tokens, local = batch.select_groups(selected)
     is_selected = [g in selected for g in group_of_token]
     assert list(range(len(is_selected)))[tokens] == np.flatnonzero(is_selected).tolist()
-    own = [s for s, mine in zip(is_selected, is_local) if mine]
-    assert list(range(len(own)))[local] == np.flatnonzero(own).tolist()
+    local_selected = [s for s, local_token in zip(is_selected, is_local) if local_token]
+    assert list(range(len(local_selected)))[local] == np.flatnonzero(local_selected).tolist()
     assert len(inputs.token_sequence) == sum(is_selected)
 
 
@@ -469,17 +469,17 @@ def test_the_critic_learns_every_token_masked_ones_too(shapes: list, seed: int):
     invariants.enabled = True
     microbatches = packer().critic_microbatches(batch, selected, config, ProcessGroup(), invariants)
     assert not invariants.take_violations()
-    own = [
+    selected_tokens = [
         n for n, j in enumerate(inputs.token_trajectory) if inputs.trajectory_group[j] in selected
     ]
-    owners = inputs.token_trajectory[own].tolist()
+    owners = inputs.token_trajectory[selected_tokens].tolist()
     expected = [
         (
             1.0 / (len(set(owners)) * owners.count(int(inputs.token_trajectory[n]))),
             columns.value_target[n],
             columns.value[n],
         )
-        for n in own
+        for n in selected_tokens
     ]
     packed = packed_tokens(microbatches)
     names = ("weight", "target", "proximal_value")
@@ -542,13 +542,13 @@ def loss_batch(seed: int) -> tuple[np.ndarray, np.ndarray, PolicyGradientBatch]:
 def test_the_loss_and_its_metrics_are_their_formulas(seed: int, has_mismatch: bool):
     logp, entropy, batch = loss_batch(seed)
     sampler, mask = np.asarray(batch.batch.sampler_logp), np.asarray(batch.batch.action_mask)
-    kept, trust = np.arange(12)[None] % 3 != 0, 1.0 + np.arange(12)[None] / 12
+    keep, trust = np.arange(12)[None] % 3 != 0, 1.0 + np.arange(12)[None] / 12
 
     def mismatch(current: Any, recorded: Any, masked: Any, ids: Any) -> tuple[Any, Any]:
         for actual, expected in zip((current, recorded, masked), (logp, sampler, mask)):
             np.testing.assert_array_equal(actual, expected)
         assert ids.tolist() == batch.sequence_ids.tolist()
-        return jnp.asarray(trust, jnp.float32), jnp.asarray(kept)
+        return jnp.asarray(trust, jnp.float32), jnp.asarray(keep)
 
     loss_fn = PolicyLoss(
         Product(),
@@ -561,7 +561,7 @@ def test_the_loss_and_its_metrics_are_their_formulas(seed: int, has_mismatch: bo
     ratio = np.exp(logp - batch.proximal_logp)
     surrogate = -batch.advantage * ratio + 0.01 * batch.sequence_ids
     if has_mismatch:
-        surrogate = np.where(kept, trust * surrogate, 0.0)
+        surrogate = np.where(keep, trust * surrogate, 0.0)
 
     def k3(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.exp(b - a) + (a - b) - 1.0
@@ -579,7 +579,7 @@ def test_the_loss_and_its_metrics_are_their_formulas(seed: int, has_mismatch: bo
         "clipped/low": (batch.advantage < 0) & (ratio < 0.5),
     }
     if has_mismatch:
-        expected |= {"off_policy/trust": trust, "off_policy/rejected": ~kept}
+        expected |= {"off_policy/trust": trust, "off_policy/rejected": ~keep}
     assert set(metrics) == set(expected)
     for name, values in expected.items():
         np.testing.assert_allclose(
