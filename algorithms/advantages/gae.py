@@ -74,7 +74,7 @@ class GAE:
         owner = inputs.token_trajectory
         value = require_values(inputs.token_value, "value under a critic")
         continues = has_successor(owner)
-        next_value = np.where(continues, np.append(value, 0.0)[1:], self.bootstrap(inputs)[owner])
+        next_value = np.where(continues, np.roll(value, -1), self.bootstrap(inputs)[owner])
         delta = shaped_rewards(inputs, self.penalty) + self.gamma * next_value - value
         lam = (
             self.lam
@@ -118,7 +118,7 @@ class TurnGAE:
         )
         owner, value = inputs.turn_trajectory[turns], value[first]
         next_value = np.where(
-            has_successor(owner), np.append(value, 0.0)[1:], self.bootstrap(inputs)[owner]
+            has_successor(owner), np.roll(value, -1), self.bootstrap(inputs)[owner]
         )
         delta = reward + self.gamma * np.where(terminated, 0.0, next_value) - value
         continues = has_successor(owner) & ~terminated
@@ -153,14 +153,12 @@ class BiLevelGAE:
         ends = np.flatnonzero(~in_turn)
         owner, end_value = inputs.token_trajectory[ends], value[ends]
         continues = has_successor(owner)
-        next_value = np.where(
-            continues, np.append(end_value, 0.0)[1:], self.bootstrap(inputs)[owner]
-        )
+        next_value = np.where(continues, np.roll(end_value, -1), self.bootstrap(inputs)[owner])
         turn_delta = rewards[ends] + self.turn_gamma * next_value - end_value
         turn_advantage = discounted_reverse_cumsum(
             turn_delta, self.turn_gamma * self.lam * continues
         )
-        delta = rewards + self.gamma * np.append(value, 0.0)[1:] - value
+        delta = rewards + self.gamma * np.roll(value, -1) - value  # where the turn goes on
         delta[ends] = turn_advantage
         advantage = discounted_reverse_cumsum(delta, self.gamma * self.lam * in_turn)
         return AdvantageAndTarget(
