@@ -35,8 +35,10 @@ def get_config(variant: str = "method") -> Experiment:
     proposer = ListProposer(LATER) if variant == "list" else ReflectiveProposer("writer")
     evolution = InstructionEvolution(proposer, 8, 2, 8, LowRewardBuffer(16, 0.5), max_length=80)
     evolved = EvolvedInstruction(InstructionPopulation(FIRST, 0.2), evolution=evolution)
-    one = EvolvedInstruction(InstructionPopulation(("",), 1.0))
-    strategy = pick(variant, "search_inspo", method=evolved, list=evolved, base=one, smoke=evolved)
+    single = EvolvedInstruction(InstructionPopulation(("",), 1.0))
+    strategy = pick(
+        variant, "search_inspo", method=evolved, list=evolved, base=single, smoke=evolved
+    )
     smoke, algorithm = variant == "smoke", inspo(**TRAINING_SETTINGS)
     source = Rollouts(2 if smoke else 8, strategy)
     config = search_experiment(f"search-inspo-{variant}", algorithm, source, smoke)

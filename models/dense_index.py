@@ -1,6 +1,6 @@
 """`DenseIndex`: embeddings of texts by an encoder, and exact nearest neighbors of queries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,10 @@ from agentrl_jax.distributed.sharding import (
     num_shards,
     with_auto_axes,
 )
-from agentrl_jax.models.encoder import TextEncoder
+from agentrl_jax.models.encoder import TextEncoder, mean_pooling
+from agentrl_jax.models.hf.encoders import load_encoder
+from agentrl_jax.models.hf.shipped import SENTENCE_ENCODER
+from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params
 
 
@@ -89,6 +92,26 @@ class DenseIndex:
             self._embeddings, jnp.asarray(queries, jnp.float32), k, self.num_rows, self.mesh
         )
         return np.asarray(scores), np.asarray(rows)
+
+
+def sentence_search(texts: Sequence[str]) -> Callable[[str, int], list[tuple[int, float]]]:
+    """A search of texts by the cosine of embeddings: the mean over tokens of a pretrained sentence
+    encoder, of the first 128 tokens of a text and 64 of a query.
+
+    A `Retriever` of `SearchQuestions`. Texts are embedded here, on the devices of this process.
+
+    Raises:
+        UserError: the encoder is not installed (extra `encoder`).
+    """
+    encoder, params = load_encoder(SENTENCE_ENCODER, pooling=mean_pooling)
+    embed = partial(embed_texts, encoder, params, FolderTokenizer(SENTENCE_ENCODER)(()))
+    index = DenseIndex(embed(texts, max_length=128, batch=32))
+
+    def search(query: str, k: int) -> list[tuple[int, float]]:
+        scores, rows = index.search(embed([query], max_length=64, batch=1), k)
+        return list(zip(rows[0].tolist(), scores[0].tolist()))
+
+    return search
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4))

@@ -72,10 +72,10 @@ class AnswerableCheck:
     ) -> bool:
         """Raises EnvironmentFailure where the model fails."""
         last, rng = proposal.turns[-1], np.random.default_rng(seed_of(*key))
-        own = list(self.documents(proposal))
-        foreign = [text for text in others if text not in own]
+        documents = list(self.documents(proposal))
+        foreign = [text for text in others if text not in documents]
         count = min(self.noise, len(foreign))
-        documents = own + [foreign[i] for i in rng.permutation(len(foreign))[:count]]
+        documents += [foreign[i] for i in rng.permutation(len(foreign))[:count]]
         shuffled = [documents[i] for i in rng.permutation(len(documents))]
         prompt = self.prompt(info_field(last, "answer"), shuffled)
         answer = await runtime.models.ask(self.model, prompt, key)
@@ -122,19 +122,19 @@ class ProposerSolver(RolloutPiece):
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
         proposal = await runtime.episode(task, self.agent, key, 0)
-        asked = None if proposal is None else await self._asked(proposal, task, runtime, key)
-        given = asked if asked or not self.refill else self._pooled(key)
-        solvers = await self._solve(given, task, runtime, key) if given else []
+        valid = None if proposal is None else await self._valid(proposal, task, runtime, key)
+        question = valid if valid or not self.refill else self._pooled(key)
+        solvers = await self._solve(question, task, runtime, key) if question else []
         solved = [trajectory for trajectory in solvers if trajectory is not None]
         proposals = []
         if proposal is not None:
-            rate = np.mean([succeeded(t) for t in solved]) if asked and solved else None
+            rate = np.mean([succeeded(t) for t in solved]) if valid and solved else None
             reward = self.invalid_reward if rate is None else self.reward(float(rate))
-            proposals.append(_with_outcome(proposal, reward, asked is not None))
+            proposals.append(_with_outcome(proposal, reward, valid is not None))
         dropped = (proposal is None) + len(solvers) - len(solved)
         return Group(task.name, (*proposals, *solved), num_dropped=dropped)
 
-    async def _asked(
+    async def _valid(
         self, proposal: Trajectory, task: Task, runtime: Runtime, key: RandomKey
     ) -> list[str] | None:
         """The question and its answer; None: it is not valid, or the check's model fails."""
@@ -176,8 +176,11 @@ class ProposerSolver(RolloutPiece):
             for t in proposals
             if t.success
         ]
-        shown = self.check.documents if self.check else lambda t: ()
-        return {"questions": questions, "documents": [(t.group, [*shown(t)]) for t in proposals]}
+        documents_of = self.check.documents if self.check else lambda t: ()
+        return {
+            "questions": questions,
+            "documents": [(t.group, [*documents_of(t)]) for t in proposals],
+        }
 
     def update(self, summaries: Sequence[Any]) -> None:
         """Add the step's questions to the pool, which is emptied every `pool_steps` steps."""

@@ -69,16 +69,16 @@ class _Walk:
     entities: tuple[int, ...]
 
 
-def given_question(asked: Any) -> Question:
+def given_question(pair: Any) -> Question:
     """A question that is given with its right answer, without look-ups.
 
     Raises:
         UserError: it is not a pair of texts.
     """
-    is_pair = isinstance(asked, list | tuple) and len(asked) == 2
-    if not is_pair or not all(isinstance(text, str) and text.strip() for text in asked):
-        raise UserError(f"the reset option question is a text and its answer, not {asked!r:.200}")
-    return Question(asked[0].strip(), (asked[1].strip(),), "given", ())
+    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+    if not is_pair or not all(isinstance(text, str) and text.strip() for text in pair):
+        raise UserError(f"the reset option question is a text and its answer, not {pair!r:.200}")
+    return Question(pair[0].strip(), (pair[1].strip(),), "given", ())
 
 
 def split_of(title: str) -> str:

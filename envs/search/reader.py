@@ -19,8 +19,8 @@ def question_of(trajectory: Trajectory) -> str:
 
 def documents_of(trajectory: Trajectory) -> tuple[str, ...]:
     """The different results that the episode's searches showed."""
-    shown = [m.text for turn in trajectory.turns for m in turn.observation if m.role == "tool"]
-    return tuple(dict.fromkeys(shown))
+    results = [m.text for turn in trajectory.turns for m in turn.observation if m.role == "tool"]
+    return tuple(dict.fromkeys(results))
 
 
 def reading_prompt(question: str, documents: Sequence[str]) -> Sequence[Message]:
@@ -51,8 +51,8 @@ class RetrievalPrompt:
 
     def __call__(self, trajectory: Trajectory) -> Sequence[Message]:
         question = question_of(trajectory)
-        found = generated_index(self.world_seed, self.pages).search(question, self.top_k)
-        texts = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in found]
+        pages = generated_index(self.world_seed, self.pages).search(question, self.top_k)
+        texts = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in pages]
         return reading_prompt(question, texts)
 
 

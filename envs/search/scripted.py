@@ -6,10 +6,10 @@ from typing import Protocol
 import numpy as np
 
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
-from agentrl_jax.envs.search.dense import DensePages
 from agentrl_jax.envs.search.index import PageIndex
 from agentrl_jax.envs.search.protocols import SearchProtocol
 from agentrl_jax.envs.search.questions import Hop, Question
+from agentrl_jax.envs.search.retrieved_pages import RetrievedPages
 from agentrl_jax.messages import Message, ToolCall
 
 
@@ -23,7 +23,7 @@ class SearchEpisode(Protocol):
     queries: tuple[str, ...]
 
     @property
-    def index(self) -> PageIndex | DensePages: ...
+    def index(self) -> PageIndex | RetrievedPages: ...
     @property
     def turns_left(self) -> int: ...
 

@@ -102,12 +102,12 @@ class SearchProposals(SearchQuestions):
         return float(info["valid"]), info["valid"]
 
     def _is_valid(self, question: str) -> bool:
-        given = f" {normalized(self.question.answers[0])} "
+        answer = f" {normalized(self.question.answers[0])} "
         terms = [normalized(query) for query in self.queries]
         return (
             LEAST_CHARACTERS <= len(question) <= MOST_CHARACTERS
             and len(question.split()) >= self.min_words
-            and given not in f" {normalized(question)} "
+            and answer not in f" {normalized(question)} "
             and len(terms) > 1
             and len(set(terms)) == len(terms)
             and bool(self.read_titles)

@@ -14,7 +14,6 @@ from agentrl_jax.envs.options import (
     checked_number,
 )
 from agentrl_jax.envs.search.answers import exact_match, f1_score
-from agentrl_jax.envs.search.dense import DensePages, generated_dense_pages
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.files import file_index, read_questions
 from agentrl_jax.envs.search.index import PageIndex, generated_index, snippet
@@ -27,6 +26,11 @@ from agentrl_jax.envs.search.questions import (
     Question,
     draw_question,
     given_question,
+)
+from agentrl_jax.envs.search.retrieved_pages import (
+    RetrievedPages,
+    generated_retrieved_pages,
+    load_retriever,
 )
 from agentrl_jax.envs.search.scripted import SCRIPTED_POLICIES
 from agentrl_jax.envs.search.team import team_action
@@ -60,7 +64,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
         kinds: of questions: "chain", "comparison" (of 2 or 4 hops), "count".
         split: "train" or "test"; they share no named page and no phrasing.
         protocol: "plain", "search_r1", "planner" or "afm" (docs/search.md).
-        retriever: "bm25", or "dense": by embeddings (`DensePages`), of the encyclopedia alone.
+        retriever: names a function that searches texts (`RetrievedPages`), such as
+            "agentrl_jax.models.dense_index:sentence_search"; empty: BM25.
         top_k: results of a search.
         page_characters: of a page's text that are shown.
         horizon: turns before truncation.
@@ -76,6 +81,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
         {**SCRIPTED_POLICIES, "team": team_action}
     )
+    program_options = ("retriever",)
+    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(SCRIPTED_POLICIES)
 
     def __init__(
         self,
@@ -85,7 +92,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         kinds: Sequence[str] = KINDS,
         split: str = "train",
         protocol: str = "search_r1",
-        retriever: str = "bm25",
+        retriever: str = "",
         top_k: int = 3,
         page_characters: int = 1000,
         horizon: int = 14,
@@ -113,7 +120,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
             raise UserError(f"comparisons have 2 or 4 hops, not {hops}")
         self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.max_calls = 1 if self.protocol.start else ToolEnvironment.max_calls
-        self.retriever = checked_choice("retriever", retriever, ("bm25", "dense"))
+        self.retriever = retriever
         self.top_k = checked_int("top_k", top_k, 1, 20)
         self.page_characters = checked_int("page_characters", page_characters, 20, 20_000)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
@@ -125,8 +132,10 @@ class SearchQuestions(ToolEnvironment, Forkable):
         most_cost = horizon * (self.search_cost * most_queries + self.turn_cost)
         self.reward_bounds = (-most_cost, 1.0 + self.format_reward)
         self.instruction = checked_bool("instruction", instruction)
-        if questions and retriever == "dense":
-            raise UserError("the retriever dense searches the encyclopedia, not pages of files")
+        if retriever:
+            load_retriever(retriever)  # so that a wrong name is reported here
+            if questions:
+                raise UserError("a retriever searches the encyclopedia, not pages of files")
         if folder and not questions:
             raise UserError("the option folder needs the option questions, about its pages")
         self.folder, self.questions = folder, questions
@@ -141,12 +150,12 @@ class SearchQuestions(ToolEnvironment, Forkable):
         self._rewind()
 
     @property
-    def index(self) -> PageIndex | DensePages:
+    def index(self) -> PageIndex | RetrievedPages:
         """The pages, shared by all environments of the process."""
         if self.questions:
             return file_index(self.folder, self.questions)
-        if self.retriever == "dense":
-            return generated_dense_pages(self.world_seed, self.num_pages)
+        if self.retriever:
+            return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
         return generated_index(self.world_seed, self.num_pages)
 
     @property
@@ -195,10 +204,10 @@ class SearchQuestions(ToolEnvironment, Forkable):
         return self.protocol.show(f"{page.title:.200}\n{page.text[: self.page_characters]}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
-        asked = options.pop("question", None)
+        reset_question = options.pop("question", None)
         check_no_options("SearchQuestions", options)
-        if asked is not None:
-            self.question = given_question(asked)
+        if reset_question is not None:
+            self.question = given_question(reset_question)
         elif self.questions:
             rows = read_questions(self.questions)[0]
             self.question = rows[int(self.np_random.integers(len(rows)))]

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.envs.search.dense import DensePages
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.index import PageIndex
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
+from agentrl_jax.envs.search.retrieved_pages import RetrievedPages
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.tables.markdown import table_header, table_row
 from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.models.dense_index import sentence_search
 from agentrl_jax.storage.files import write_json
 
 HEADS = ("retriever", "built, CPU s", "CPU ms a query", "look-ups", "questions")
@@ -24,34 +25,34 @@ TOP_K = 3
 
 
 def recall(
-    pages: PageIndex | DensePages, queries: Sequence[str], questions: Sequence[Question]
+    pages: PageIndex | RetrievedPages, queries: Sequence[str], questions: Sequence[Question]
 ) -> float:
     """The fraction of queries whose needed page is among the first results."""
-    found = [
+    hits = [
         bool({page.title for page in pages.search(query, TOP_K)} & {*question.hops[0].titles})
         for query, question in zip(queries, questions, strict=True)
     ]
-    return float(np.mean(found))
+    return float(np.mean(hits))
 
 
 def measure(pages: int, num_queries: int) -> dict[str, dict[str, float]]:
     """Both retrievers on questions of one hop, as look-ups of the expert and as they are."""
     world, rng = make_world(0, pages), np.random.default_rng(0)
     texts = write_pages(world)
-    drawn = [draw_question(rng, world, ("chain",), (1,), "train") for _ in range(num_queries)]
+    questions = [draw_question(rng, world, ("chain",), (1,), "train") for _ in range(num_queries)]
     results = {}
-    for name, retriever in {"bm25": PageIndex, "dense": DensePages}.items():
+    for name in ("bm25", "dense"):
         began = time.process_time()
-        index = retriever(texts)
+        index = PageIndex(texts) if name == "bm25" else RetrievedPages(texts, sentence_search)
         built = time.process_time()
-        look_ups = recall(index, [question.hops[0].queries[0] for question in drawn], drawn)
-        asked = recall(index, [question.text for question in drawn], drawn)
+        look_ups = recall(index, [question.hops[0].queries[0] for question in questions], questions)
+        as_text = recall(index, [question.text for question in questions], questions)
         spent = time.process_time() - built
         results[name] = {
             "build_seconds": built - began,
             "query_ms": spent / (2 * num_queries) * 1e3,
             "look_ups": look_ups,
-            "questions": asked,
+            "questions": as_text,
         }
     return results
 

@@ -68,13 +68,14 @@ def plain_bm25(
 
     Words on more than half of the pages weigh nothing.
     """
-    wanted, postings = {word for query in queries for word in query}, dict[str, dict[int, int]]()
+    query_vocabulary = {word for query in queries for word in query}
+    postings = dict[str, dict[int, int]]()
     lengths = np.zeros(len(pages))
     for i, page in enumerate(pages):
         words = query_text_words(f"{page.title} {page.text}")
         lengths[i] = len(words)
         for word in words:
-            if word in wanted:
+            if word in query_vocabulary:
                 counts = postings.setdefault(word, {})
                 counts[i] = counts.get(i, 0) + 1
     norm = 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
@@ -125,8 +126,8 @@ def measure(pages: int, num_queries: int) -> IndexResult:
         agreement = float(
             np.mean([len(a) == len(b) and np.allclose(a, b, rtol=1e-9) for a, b in pairs])
         )
-    shown = ({page.title for page, _ in row} for row in results)
-    recall = float(np.mean([bool(titles & {*hop.titles}) for titles, hop in zip(shown, hops)]))
+    titles_of = ({page.title for page, _ in row} for row in results)
+    recall = float(np.mean([bool(titles & {*hop.titles}) for titles, hop in zip(titles_of, hops)]))
     times = written - began, indexed - written
     return IndexResult(*times, file_mb, memory_mb, query_ms, recall, agreement)
 

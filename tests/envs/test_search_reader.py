@@ -23,10 +23,10 @@ from agentrl_jax.trajectories import Trajectory, Turn
 PAGES = 200
 
 
-def search_turn(number: int, shown: str, evidence: float) -> Turn:
+def search_turn(number: int, text: str, evidence: float) -> Turn:
     calls = (ToolCall(f"c{number}", "search", f'{{"query": "q{number}"}}'),)
     action = dataclasses.replace(assistant("I search."), tool_calls=calls)
-    observation = (tool_result(calls[0], shown),)
+    observation = (tool_result(calls[0], text),)
     info = {"evidence": evidence, "gold": "Ox"}
     return Turn((), action, observation, 0.0, info=info)
 
@@ -39,13 +39,13 @@ def episode(*evidence: float) -> Trajectory:
 
 
 def test_prompts_of_an_episode():
-    shown = episode(0.5, 1.0)
-    assert documents_of(shown) == ("page 0", "page 1")
-    assert episode_prompt(shown)[0].text == "page 0\npage 1\nAnswer shortly: Who leads?"
-    assert question_prompt(shown)[0].text == "Answer shortly: Who leads?"
-    judged = rationality_prompt(shown)[0].text
-    assert "Who leads?" in judged and '"q0"' in judged and '"q1"' in judged
-    assert "page" not in judged
+    complete = episode(0.5, 1.0)
+    assert documents_of(complete) == ("page 0", "page 1")
+    assert episode_prompt(complete)[0].text == "page 0\npage 1\nAnswer shortly: Who leads?"
+    assert question_prompt(complete)[0].text == "Answer shortly: Who leads?"
+    plan = rationality_prompt(complete)[0].text
+    assert "Who leads?" in plan and '"q0"' in plan and '"q1"' in plan
+    assert "page" not in plan
 
 
 def test_a_plan_is_rational_where_each_search_helps_and_none_is_missing():
@@ -58,13 +58,11 @@ def test_a_plan_is_rational_where_each_search_helps_and_none_is_missing():
 
 def test_examples_answer_only_what_was_shown():
     examples = ReaderExamples(PAGES, noise=4)
-    (reading, answer), (blind, unknown), (judged, verdict) = examples(episode(0.5, 1.0))
+    (reading, answer), (blind, unknown), (plan, verdict) = examples(episode(0.5, 1.0))
     assert (answer, unknown, verdict) == ("Ox", UNKNOWN, "Yes")
     text = reading[0].text
     assert "page 0" in text and "page 1" in text and text.endswith("Who leads?")
-    assert blind == question_prompt(episode(1.0)) and judged == rationality_prompt(
-        episode(0.5, 1.0)
-    )
+    assert blind == question_prompt(episode(1.0)) and plan == rationality_prompt(episode(0.5, 1.0))
     assert [x[1] for x in examples(episode(0.5))] == [UNKNOWN, UNKNOWN, "No"]
     most = max(
         len(examples(episode(1.0).replace(sample=i))[0][0][0].text.split("\n")) for i in range(30)
@@ -74,8 +72,8 @@ def test_examples_answer_only_what_was_shown():
 
 def test_naive_retrieval_searches_for_the_question():
     page = generated_index(0, PAGES).pages[7]
-    asked = episode(1.0).replace(opening=(user(f"What of {page.title}?"),))
-    text = RetrievalPrompt(PAGES, page_characters=50)(asked)[0].text
+    named = episode(1.0).replace(opening=(user(f"What of {page.title}?"),))
+    text = RetrievalPrompt(PAGES, page_characters=50)(named)[0].text
     assert text.startswith(f"(Title: {page.title}) {page.text[:50]}\nAnswer shortly")
 
 

@@ -71,7 +71,7 @@ def exact(answer: str, golds: Sequence[str]) -> float:
     return float(answer in golds)
 
 
-def shown(trajectory: Trajectory) -> list[str]:
+def proposal_documents(trajectory: Trajectory) -> list[str]:
     return [f"by {trajectory.turns[-1].action.text}"]
 
 
@@ -124,14 +124,16 @@ def test_an_invalid_question_is_replaced_from_the_pool(invalid_reward: float, re
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_question_that_the_reader_cannot_answer_is_invalid(right: bool):
-    strategy = ProposerSolver(SOLVING, AnswerableCheck(prompt, shown, exact), group_size=2)
+    strategy = ProposerSolver(
+        SOLVING, AnswerableCheck(prompt, proposal_documents, exact), group_size=2
+    )
     gold = roles(collect(ProposerSolver(SOLVING), ("q?",)))[0][0].opening[0].text.strip()
     (proposal,), solvers = roles(collect(strategy, ("q?",), (gold if right else "x",)))
     assert proposal.success is right and len(solvers) == 2 * right
 
 
 def test_the_reader_sees_the_proposers_documents_among_four_others():
-    check, engine = AnswerableCheck(prompt, shown, exact), ListEngine("1")
+    check, engine = AnswerableCheck(prompt, proposal_documents, exact), ListEngine("1")
     strategy = ProposerSolver(SOLVING, check, group_size=1)
     others = [[i, [f"other {i}"]] for i in range(9)]
     strategy.update([{"questions": [], "documents": others}])
@@ -145,7 +147,7 @@ def test_the_reader_sees_the_proposers_documents_among_four_others():
 
 def test_pool_and_documents_are_the_same_in_every_process_and_are_checkpointed():
     group = collect(ProposerSolver(SOLVING, group_size=1), ("q?",))
-    check = AnswerableCheck(prompt, shown, exact)
+    check = AnswerableCheck(prompt, proposal_documents, exact)
     strategy = ProposerSolver(SOLVING, check, pool_steps=2)
     summary = strategy.summarize([group])
     gold = group.trajectories[0].opening[0].text.strip()

@@ -1,0 +1,63 @@
+"""`RetrievedPages`: pages that a function outside of the environments searches, such as by
+embeddings, in place of BM25.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from agentrl_jax.envs.search.index import MAX_QUERY, generated_index
+from agentrl_jax.envs.search.prose import Page
+from agentrl_jax.errors import UserError
+
+# (query, number of results) -> rows and scores, the best first
+TextSearch = Callable[[str, int], Sequence[tuple[int, float]]]
+Retriever = Callable[[Sequence[str]], TextSearch]  # from texts to their search
+
+
+class RetrievedPages:
+    """Pages in memory, searched by a retriever of their titles and texts.
+
+    Args:
+        pages: with different titles.
+        retriever: makes the search of "title. text" of each page.
+    """
+
+    def __init__(self, pages: Sequence[Page], retriever: Retriever) -> None:
+        self.pages = tuple(pages)
+        self._by_title = {page.title: page for page in self.pages}
+        self._search = retriever([f"{page.title}. {page.text}" for page in self.pages])
+
+    def search(self, query: str, top_k: int) -> tuple[Page, ...]:
+        """The first `top_k` pages; none for an empty query."""
+        return tuple(page for page, _ in self.scored(query, top_k))
+
+    def scored(self, query: str, top_k: int) -> list[tuple[Page, float]]:
+        """The pages of `search` with their scores."""
+        text = query[:MAX_QUERY].encode("utf-8", "ignore").decode().strip()
+        return (
+            [(self.pages[row], score) for row, score in self._search(text, top_k)] if text else []
+        )
+
+    def page(self, title: str) -> Page | None:
+        """The page of exactly this title."""
+        return self._by_title.get(title.strip())
+
+
+def load_retriever(name: str) -> Retriever:
+    """The function of a name like "package.module:function".
+
+    Raises:
+        UserError: there is none, or a package that it needs is missing.
+    """
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"retriever must name a function as module:function: {error}") from error
+
+
+@lru_cache(maxsize=2)
+def generated_retrieved_pages(seed: int, pages: int, retriever: str) -> RetrievedPages:
+    """The pages of a generated encyclopedia, prepared once a process."""
+    return RetrievedPages(generated_index(seed, pages).pages, load_retriever(retriever))
