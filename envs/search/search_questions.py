@@ -82,6 +82,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         {**SCRIPTED_POLICIES, "team": team_action}
     )
     program_options = ("retriever",)
+    program_options: ClassVar[tuple[str, ...]] = ("retriever",)
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(SCRIPTED_POLICIES)
 
     def __init__(
