@@ -12,6 +12,7 @@ from agentrl_jax.environment import make
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.index import PageIndex, generated_index, query_words, snippet
+from agentrl_jax.envs.search.names import draw_names, stem_of
 from agentrl_jax.envs.search.phrases import COUNTS, NOUN_PHRASES, NUMBER_QUESTIONS
 from agentrl_jax.envs.search.prose import Page
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
@@ -84,6 +85,14 @@ def test_a_seed_fixes_the_encyclopedia_and_titles_differ():
     assert len({page.title for page in index.pages}) == PAGES
     texts = [re.sub(r"[A-Z]\w*|\d+", "", page.text) for page in index.pages]
     assert len(set(texts)) > PAGES / 2
+
+
+def test_names_suffice_for_large_encyclopedias():
+    counts = {"person": 30_000, "town": 40_000, "company": 30_000, "river": 25_000, "book": 20_000}
+    names = draw_names(np.random.default_rng(0), counts)
+    for kind, count in counts.items():
+        assert len(names[kind]) == len(set(names[kind])) == count
+        assert all(stem_of(kind, title) for title in names[kind])
 
 
 def test_each_page_tells_its_facts():

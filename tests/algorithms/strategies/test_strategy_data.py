@@ -51,6 +51,10 @@ STRATEGIES = (
 CONFIGS = {
     "lookup_arpo": ("method", "hard", "base"),
     "lookup_aepo": ("method", "base"),
+    "search_aepo": ("method", "base"),
+    "search_planner": ("alpha", "s3"),
+    "search_selfplay": ("method", "intermediate", "unchecked", "given"),
+    "search_supo": ("method",),
     "keydoor_active_vln": ("method", "base"),
     "calculator_simpletir": ("method", "base"),
     "arithmetic_score": ("method", "base"),
