@@ -32,15 +32,17 @@ LATER = ("Search for the name and the fact.", "Search again if a page is not the
 
 
 def get_config(variant: str = "method") -> Experiment:
-    proposer = ListProposer(LATER) if variant == "list" else ReflectiveProposer("writer")
-    evolution = InstructionEvolution(proposer, 8, 2, 8, LowRewardBuffer(16, 0.5), max_length=80)
+    reader = ReflectiveProposer("writer", max_characters=700)
+    proposer, smoke = ListProposer(LATER) if variant == "list" else reader, variant == "smoke"
+    every, trials = (1, 2) if smoke else (8, 8)
+    failures = LowRewardBuffer(16, 0.5)
+    evolution = InstructionEvolution(proposer, every, 2, trials, failures, max_length=80)
     evolved = EvolvedInstruction(InstructionPopulation(FIRST, 0.2), evolution=evolution)
     single = EvolvedInstruction(InstructionPopulation(("",), 1.0))
     strategy = pick(
         variant, "search_inspo", method=evolved, list=evolved, base=single, smoke=evolved
     )
-    smoke, algorithm = variant == "smoke", inspo(**TRAINING_SETTINGS)
-    source = Rollouts(2 if smoke else 8, strategy)
+    source, algorithm = Rollouts(2 if smoke else 8, strategy), inspo(**TRAINING_SETTINGS)
     config = search_experiment(f"search-inspo-{variant}", algorithm, source, smoke)
     config.models = {"writer": FrozenPolicy()}
     return config
