@@ -3,14 +3,14 @@
 A group is a question and an instruction, which is sampled by the returns under it. Every 8 steps
 the lower half is removed; a model that is not the policy (the base model, far too small for it)
 reads failures and writes candidates, which are verified in a few episodes that are not trained on.
-`:list`: the candidates are written by hand. N, its temperature and the intervals are not published.
+N, its temperature and the intervals are not published.
 
 Expected effect: instructions with higher returns are sampled more often. `:base` has none but the
 empty one, and is GRPO.
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_inspo.py[:list|base]
+    agentrl-train --config=configs/search_inspo.py[:base]
 """
 
 from agentrl_jax.algorithms.contexts.evolved_instruction import (
@@ -18,7 +18,7 @@ from agentrl_jax.algorithms.contexts.evolved_instruction import (
     InstructionEvolution,
 )
 from agentrl_jax.algorithms.contexts.instruction_population import InstructionPopulation
-from agentrl_jax.algorithms.contexts.instruction_writers import ListProposer, ReflectiveProposer
+from agentrl_jax.algorithms.contexts.instruction_writers import ReflectiveProposer
 from agentrl_jax.algorithms.experience.replay import LowRewardBuffer
 from agentrl_jax.algorithms.methods import inspo
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
@@ -27,22 +27,19 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.model_configs import FrozenPolicy
 from agentrl_jax.training.sources import Rollouts
 
-FIRST = ("", "Search for one fact at a time.", "Answer at once.", "Search for a name alone.")
-LATER = ("Search for the name and the fact.", "Search again if a page is not the one.", "Be short.")
+TEXTS = ("", "Search for one fact at a time.", "Answer at once.", "Search for a name alone.")
 
 
 def get_config(variant: str = "method") -> Experiment:
-    reader = ReflectiveProposer("writer", max_characters=700)
-    proposer, smoke = ListProposer(LATER) if variant == "list" else reader, variant == "smoke"
-    every, trials = (1, 2) if smoke else (8, 8)
-    failures = LowRewardBuffer(16, 0.5)
-    evolution = InstructionEvolution(proposer, every, 2, trials, failures, max_length=80)
-    evolved = EvolvedInstruction(InstructionPopulation(FIRST, 0.2), evolution=evolution)
-    single = EvolvedInstruction(InstructionPopulation(("",), 1.0))
-    strategy = pick(
-        variant, "search_inspo", method=evolved, list=evolved, base=single, smoke=evolved
+    every, trials, texts = pick(
+        variant, "search_inspo", method=(8, 8, TEXTS), base=(8, 8, ("",)), smoke=(1, 2, TEXTS)
     )
-    source, algorithm = Rollouts(2 if smoke else 8, strategy), inspo(**TRAINING_SETTINGS)
-    config = search_experiment(f"search-inspo-{variant}", algorithm, source, smoke)
+    writer, failures = ReflectiveProposer("writer", max_characters=700), LowRewardBuffer(16, 0.5)
+    evolution = InstructionEvolution(writer, every, 2, trials, failures, max_length=80)
+    strategy = EvolvedInstruction(
+        InstructionPopulation(texts, 0.2), evolution=None if variant == "base" else evolution
+    )
+    source, smoke = Rollouts(2 if variant == "smoke" else 8, strategy), variant == "smoke"
+    config = search_experiment("search-inspo", inspo(**TRAINING_SETTINGS), source, smoke)
     config.models = {"writer": FrozenPolicy()}
     return config
