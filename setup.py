@@ -85,6 +85,7 @@ EXTRAS = {
     "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
     # Classic games; aec.py is without pygame.
     "pettingzoo": [PETTINGZOO, "pygame-ce>=2.5,<3"],
+    "openenv": ["websockets>=15,<18"],  # environments of OpenEnv's servers
     "textarena": ["textarena>=0.7.4,<0.8"],
     "open_spiel": [SPIEL],  # its games as environments (docs/adapters.md)
     "textworld": [
