@@ -45,6 +45,7 @@ ENVIRONMENTS = {
     ),
     "agentrl/AgentGym-v0": ("agentrl_jax.envs.remote.agent_gym:AgentGym", {}),
     "agentrl/OpenEnv-v0": ("agentrl_jax.envs.remote.openenv:OpenEnv", {}),
+    "agentrl/NemoGym-v0": ("agentrl_jax.envs.remote.nemo_gym:NemoGym", {}),
     "agentrl/CodeProblems-v0": ("agentrl_jax.envs.code.code_problems:CodeProblems", {}),
     "agentrl/ReasoningGym-v0": ("agentrl_jax.envs.code.reasoning_gym_problems:ReasoningGym", {}),
     "agentrl/TableQuestions-v0": (

@@ -43,8 +43,26 @@ class JsonClient:
         """The JSON of the response to a query; see the class for what is raised."""
         return self._request("GET", path, params=parameters)
 
+    def post_text(self, path: str, body: Any) -> str:
+        """The text of the response to a body, errors of the request (400 and on) included; see the
+        class for what else is raised.
+        """
+        status, data = self._fetch("POST", path, content=json.dumps(body))
+        if status >= 500 or status in _REFUSALS:
+            self._value(f"{self.url.rstrip('/')}{path}", status, data)
+        return data.decode(errors="replace")
+
     def _request(self, method: str, path: str, **fields: Any) -> Any:
-        httpx2, client = _http()
+        status, data = self._fetch(method, path, **fields)
+        return self._value(f"{self.url.rstrip('/')}{path}", status, data)
+
+    def _http_client(self) -> Any:
+        """The HTTP library's client: one of all servers."""
+        return _http()[1]
+
+    def _fetch(self, method: str, path: str, **fields: Any) -> tuple[int, bytes]:
+        """The status and body of a response."""
+        httpx2, client = _http()[0], self._http_client()
         key = key_of(self.key_variable, self.url)
         headers = {"Content-Type": "application/json"}
         if key:
@@ -70,7 +88,7 @@ class JsonClient:
         except httpx2.RequestError as error:
             text = f"{type(error).__name__}: {error}"
             raise EnvironmentFailure(f"{target} cannot be reached: {text:.300}", "died") from error
-        return self._value(target, reply.status_code, bytes(data))
+        return reply.status_code, bytes(data)
 
     def _value(self, target: str, status: int, data: bytes) -> Any:
         excerpt = data[:300].decode(errors="replace")
@@ -87,6 +105,28 @@ class JsonClient:
             raise EnvironmentFailure(
                 f"the answer of {target} is no JSON: {excerpt}", "nonsense"
             ) from None
+
+
+@dataclass(frozen=True)
+class SessionClient(JsonClient):
+    """A `JsonClient` whose requests share cookies with each other and with no other client's."""
+
+    def _http_client(self) -> Any:
+        return self._own_client
+
+    @functools.cached_property
+    def _own_client(self) -> Any:
+        return _http()[0].Client()
+
+    def forget(self) -> None:
+        """Forget the cookies: the next request begins a session."""
+        self._own_client.cookies.clear()
+
+    def close(self) -> None:
+        """Close the connections and forget the cookies; a later request begins anew."""
+        client = self.__dict__.pop("_own_client", None)
+        if client is not None:
+            client.close()
 
 
 @functools.cache

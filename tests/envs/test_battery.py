@@ -34,8 +34,8 @@ NEEDS = {
     "agentrl/TextArena-v0": "textarena",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
-# They need a server: tests/tool_servers/test_agent_gym.py, tests/envs/test_openenv.py
-SERVED = {"agentrl/AgentGym-v0", "agentrl/OpenEnv-v0"}
+# They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
+SERVED = {"agentrl/AgentGym-v0", "agentrl/OpenEnv-v0", "agentrl/NemoGym-v0"}
 # They run code, which needs Landlock here.
 SANDBOXED = [
     "agentrl/CodeProblems-v0",
