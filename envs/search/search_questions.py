@@ -81,9 +81,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
         {**SCRIPTED_POLICIES, "team": team_action}
     )
-    program_options = ("retriever",)
     program_options: ClassVar[tuple[str, ...]] = ("retriever",)
-    scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(SCRIPTED_POLICIES)
 
     def __init__(
         self,
