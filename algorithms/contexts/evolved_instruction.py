@@ -75,15 +75,21 @@ class EvolvedInstruction(RolloutPiece):
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
         instruction_id = self.population.draw(np.random.default_rng(seed_of(*key, DRAW_KEY)))
         text = self.population.members[instruction_id].text
-        episodes = gather_group(
+        group_episodes = gather_group(
             task, [self._episode(task, runtime, key, i, text) for i in range(self.group_size)]
         )
         if self.evolution is not None and self._is_proposal_due and key[-1] == 0:
-            group, self._trial_results = await asyncio.gather(
-                episodes, self._run_trials(self.evolution, task, runtime, key)
+            group, trials = await asyncio.gather(
+                group_episodes, self._run_trials(self.evolution, task, runtime, key)
             )
+            self._trial_results = [
+                (text, float(sum(t.total_reward for t in episodes)), len(episodes))
+                for text, episodes in trials
+            ]
+            turns = sum(len(t.turns) for _, episodes in trials for t in episodes)
+            group = dataclasses.replace(group, discarded_turns=turns)
         else:
-            group = await episodes
+            group = await group_episodes
         trajectories = tuple(_with_instruction_id(t, instruction_id) for t in group.trajectories)
         return dataclasses.replace(group, trajectories=trajectories)
 
@@ -96,8 +102,8 @@ class EvolvedInstruction(RolloutPiece):
 
     async def _run_trials(
         self, evolution: InstructionEvolution, task: Task, runtime: Runtime, key: RandomKey
-    ) -> list[tuple[str, float, int]]:
-        """New instructions, each with the total return and the number of its proxy episodes.
+    ) -> list[tuple[str, list[Trajectory]]]:
+        """New instructions, each with its proxy episodes that have turns.
 
         All candidates are played on the same tasks.
         """
@@ -118,14 +124,13 @@ class EvolvedInstruction(RolloutPiece):
             dataclasses.replace(task, seed=seed_of(*key, TRIAL_KEY, i)) for i in range(num_episodes)
         ]
 
-        async def run_trial(text: str, first_sample: int) -> tuple[str, float, int]:
+        async def run_trial(text: str, first_sample: int) -> tuple[str, list[Trajectory]]:
             episodes = [
                 self._episode(proxy_task, runtime, key, first_sample + i, text)
                 for i, proxy_task in enumerate(proxy_tasks)
             ]
             group = await gather_group(task, episodes)
-            returns = [t.total_reward for t in group.trajectories if t.turns]
-            return text, float(sum(returns)), len(returns)
+            return text, [t for t in group.trajectories if t.turns]
 
         first = self.group_size
         return await asyncio.gather(

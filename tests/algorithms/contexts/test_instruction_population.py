@@ -37,6 +37,7 @@ from agentrl_jax.learner.train_state import TrainState
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.rollout.episode_counts import conserved_episodes
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.rollout.strategy import IndependentEpisodes, load_pieces, save_pieces
 from agentrl_jax.timeouts import Timeouts
@@ -193,7 +194,9 @@ def trained(
                 Task("support.letter_task:tests/Letters-v0", 10 * step + i, group=i)
                 for i in range(count)
             ]
+            before = runtime.episode_counts.totals
             groups = runtime.collect(strategy, tasks, (0, step))
+            assert conserved_episodes(runtime.episode_counts.totals.since(before), groups).holds
             if is_evolved:
                 strategy.update([strategy.summarize(groups)])
             steps_groups.append(groups)
@@ -300,6 +303,7 @@ def test_new_instructions_are_admitted_only_after_verification():
     assert (
         engine.num_submitted - before == 3 * 2 * 3 + 2 * 3 * 3
     )  # the groups' turns, and those of two candidates in three environments
+    assert [group.discarded_turns for group in groups] == [2 * 3 * 3, 0, 0]
     assert instructions_of(groups) == [{0}] * 3
     members = strategy.population.members
     assert [(m.text, m.alive) for m in members] == [
