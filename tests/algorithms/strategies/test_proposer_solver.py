@@ -145,6 +145,23 @@ def test_the_reader_sees_the_proposers_documents_among_four_others():
     assert question == "q?" and "by q?" in documents and len(set(documents)) == 5
 
 
+def test_the_search_environments_play_both_roles():
+    """Nobody has searched, so that the proposal is invalid; the pool's question is asked."""
+    name, options = "agentrl_jax.envs:agentrl/Search{}-v0", {"pages": 100}
+    strategy = ProposerSolver(
+        EnvironmentSpec(name.format("Questions"), options), group_size=2, invalid_reward=-1.0
+    )
+    strategy.update([{"questions": [(0, ["Who pulls?", "the Ox"])], "documents": []}])
+    text = "<question>x</question><answer>Ox</answer>"
+    with make_runtime(KeyedTextEngine((text,))) as runtime:
+        task = Task(name.format("Proposals"), 1, options)
+        (group,) = runtime.collect(strategy, [task], KEY)
+    (proposal,), solvers = roles(group)
+    assert proposal.total_reward == -1.0 and not proposal.success
+    assert [t.success for t in solvers] == [True, True]
+    assert all(t.opening[0].text.startswith("Who pulls?") for t in solvers)
+
+
 def test_pool_and_documents_are_the_same_in_every_process_and_are_checkpointed():
     group = collect(ProposerSolver(SOLVING, group_size=1), ("q?",))
     check = AnswerableCheck(prompt, proposal_documents, exact)
