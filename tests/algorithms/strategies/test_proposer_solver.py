@@ -19,8 +19,11 @@ from agentrl_jax.algorithms.strategies.proposer_solver import (
     is_proposal,
 )
 from agentrl_jax.environment import Environment
+from agentrl_jax.envs.search.protocols import PROPOSER
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, user
+from agentrl_jax.models.tokenizers import byte_tokenizer
+from agentrl_jax.renderer import ChatFormat
 from agentrl_jax.rollout.call_records import placed_calls, recorded_rewards
 from agentrl_jax.rollout.named_models import Model
 from agentrl_jax.training.task_source import EnvironmentSpec
@@ -153,7 +156,9 @@ def test_the_search_environments_play_both_roles():
     )
     strategy.update([{"questions": [(0, ["Who pulls?", "the Ox"])], "documents": []}])
     text = "<question>x</question><answer>Ox</answer>"
-    with make_runtime(KeyedTextEngine((text,))) as runtime:
+    renderer = ChatFormat(tool_format=PROPOSER.tool_format)(byte_tokenizer(chat=True))
+    agent = dataclasses.replace(AGENT, renderer=renderer)
+    with make_runtime(KeyedTextEngine((text,)), agent) as runtime:
         task = Task(name.format("Proposals"), 1, options)
         (group,) = runtime.collect(strategy, [task], KEY)
     (proposal,), solvers = roles(group)
