@@ -61,10 +61,10 @@ test-extras: $(BIN)/.dev
 	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py
 	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or ReasoningGym or reasoning_gym or without_its_extra or OpenSpiel or open_spiel or PettingZoo or pettingzoo or TextArena or textarena or OpenEnv or openenv or adapter" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
-# Text-Nav against the textworld package, whose installation takes minutes and a C compiler.
+# Text-Nav against the textworld package, and games that it generates; its installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[textworld]'
-	$(BIN)/python -m pytest -q -rs tests/parity/test_textworld.py
+	$(PYTEST) -rs -k "textworld or TextWorld or treasure" tests/parity/test_textworld.py tests/envs
 
 # Small changes of losses, credit, packing and sharding that tests must notice, a random 150 of them: 20 minutes of CPU.
 test-mutants: $(BIN)/.dev

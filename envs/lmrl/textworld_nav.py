@@ -4,16 +4,9 @@ Needs `pip install 'agentrl_jax[textworld]'` and a C compiler; the first episode
 compiles its game, which takes some seconds.
 """
 
-import atexit
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -32,41 +25,10 @@ from agentrl_jax.envs.lmrl.house import (
 )
 from agentrl_jax.envs.lmrl.house_text import REFUSAL_TEXT, canonical_command
 from agentrl_jax.envs.lmrl.text_nav import HORIZON, SCRIPTED_POLICIES, HouseEnvironment
-from agentrl_jax.errors import UserError
+from agentrl_jax.envs.textworld_compiler import games_folder, import_textworld, temporary_home
 
 GRAMMAR_SEED = 1234
 ROOM_NAME = re.compile(r"-= [\w ]+ =-\n")  # above a room's description
-
-
-def import_textworld() -> Any:
-    try:
-        import_module("textworld.generator")
-        return import_module("textworld")
-    except ModuleNotFoundError as error:
-        raise UserError(
-            "this environment needs textworld: pip install 'agentrl_jax[textworld]'"
-        ) from error
-
-
-@cache
-def games_folder() -> Path:
-    """The folder of the compiled games, deleted when this process ends."""
-    path = tempfile.mkdtemp(prefix="textworld-")
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return Path(path)
-
-
-@contextmanager
-def _temporary_home(path: Path) -> Iterator[None]:
-    """Set $HOME, which the compiler writes into, to `path`."""
-    before = os.environ.get("HOME")
-    os.environ["HOME"] = str(path)
-    try:
-        yield
-    finally:
-        del os.environ["HOME"]
-        if before is not None:
-            os.environ["HOME"] = before
 
 
 @cache
@@ -112,7 +74,7 @@ def compile_game(room: str) -> str:
         textworld.generator.make_grammar(flags, rng=np.random.RandomState(GRAMMAR_SEED))
     )
     options.path = str(games_folder() / f"{room.replace(' ', '_')}.z8")
-    with _temporary_home(games_folder()):
+    with temporary_home(games_folder()):
         return textworld.generator.compile_game(game, options)
 
 

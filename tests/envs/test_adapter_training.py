@@ -18,6 +18,11 @@ ENVIRONMENTS = {
     "pig": ("OpenSpiel-v0", {"game": "pig(winscore=10)", "horizon": 12}, "pyspiel"),
     "rock, paper, scissors": ("PettingZoo-v0", {"name": "classic/rps-v2"}, "pygame"),
     "Nim": ("TextArena-v0", {"name": "Nim-v0-raw"}, "textarena"),
+    "treasure hunter": (
+        "TextWorld-v0",
+        {"kind": "treasure_hunter", "games": 2, "horizon": 3},
+        "textworld",
+    ),
     "CartPole": (
         "GymnasiumText-v0",
         {"name": "CartPole-v1", "parts": ["x", "v", "angle", "spin"], "horizon": 6},
