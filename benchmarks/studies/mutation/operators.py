@@ -87,7 +87,7 @@ def _is_called(name: Name) -> bool:
 
 def _makes_nothing(name: Name) -> bool:
     """Whether no element is made: `np.zeros(0, bool)`, which is `np.ones(0, bool)`."""
-    bracket = name.get_next_leaf()
+    bracket: Any = name.get_next_leaf()  # `_is_called` has found it
     size = bracket.get_next_leaf()
     return name.value in ("ones", "zeros") and bracket.value == "(" and size.value == "0"
 

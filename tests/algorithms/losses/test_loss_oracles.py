@@ -18,7 +18,11 @@ from support.ragged_groups import ragged_batches, ragged_groups, token_table
 
 from agentrl_jax.algorithms.losses.cispo import CISPO
 from agentrl_jax.algorithms.losses.covariance import ClipCov, ClipCovAdvantages, KLCov, covariance
-from agentrl_jax.algorithms.losses.entropy_band import EntropyBand, EntropyHistory
+from agentrl_jax.algorithms.losses.entropy_band import (
+    EntropyBand,
+    EntropyBandData,
+    EntropyHistory,
+)
 from agentrl_jax.algorithms.losses.gspo import GSPO
 from agentrl_jax.algorithms.losses.importance import (
     IcePop,
@@ -145,8 +149,8 @@ def test_losses_of_steps_and_of_sequences(clip: Clip, dual: float | None, seed: 
 @many
 def test_corrections_of_single_tokens(seed: int, low: float, high: float):
     x = values(seed)
-    f32 = [jnp.asarray(x["proximal"] + x["gap"], jnp.float32)]
-    f32.append(jnp.asarray(x["proximal"], jnp.float32))
+    logp = jnp.asarray(x["proximal"] + x["gap"], jnp.float32)
+    sampler = jnp.asarray(x["proximal"], jnp.float32)
     mask, ids = jnp.asarray(x["mask"]), jnp.asarray(x["ids"], jnp.int32)
     rho = np.exp(x["gap"])
     inside = (rho >= low) & (rho <= high)
@@ -156,16 +160,15 @@ def test_corrections_of_single_tokens(seed: int, low: float, high: float):
         RatioRejection: (np.ones_like(rho), inside),
     }
     for correction, (weight, keep) in expected.items():
-        actual = correction(low, high)(*f32, mask, ids)
+        actual = correction(low, high)(logp, sampler, mask, ids)
         np.testing.assert_allclose(actual[0], np.where(x["mask"], weight, 1.0), rtol=1e-4)
         assert np.array_equal(actual[1], ~x["mask"] | keep)
-    weight, keep = TokenVeto(0.5)(*f32, mask, ids)
+    weight, keep = TokenVeto(0.5)(logp, sampler, mask, ids)
     assert (weight == 1).all()
     for b, t in np.ndindex(ROWS, LENGTH):
         vetoed = any(rho[b, s] < 0.5 for s in same_id(x, b, t))
         assert bool(keep[b, t]) == (not x["mask"][b, t] or not vetoed)
-    same = f32[1], f32[1], mask, ids
-    assert TokenVeto(1.0)(*same)[1].all()  # a ratio of 1 is not below 1
+    assert TokenVeto(1.0)(sampler, sampler, mask, ids)[1].all()  # a ratio of 1 is not below 1
 
 
 @given(
@@ -245,17 +248,13 @@ def test_the_penalty_of_the_band(constant: bool):
     entropy = np.array([0.2, 0.5, 0.8, 2.0, 2.5, 0.7])
     known = np.array([1.0, 1.0, 1.0, 1.0, 1.0, np.nan])
     outside = [0.3, 0.3, 0.0, 0.3, 0.3, 1.0] if constant else [0.09, 0.0, 0.0, 0.0, 0.15, 0.0]
-    data: Any = type(
-        band.token_data(make_credit_inputs([], "token_entropy"), *[np.zeros(0)] * 2, 0)
+    data = EntropyBandData(
+        active=np.ones(6, np.float32),
+        historical_entropy=known.astype(np.float32),
+        phase_weight=np.full(6, 2.0, np.float32),
     )
-    loss = band.loss(
-        *(jnp.asarray(x, jnp.float32) for x in (entropy, entropy, entropy, entropy)),
-        data(
-            active=np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], np.float32),
-            historical_entropy=known.astype(np.float32),
-            phase_weight=np.full(6, 2.0, np.float32),
-        ),
-    )
+    x = jnp.asarray(entropy, jnp.float32)
+    loss = band.loss(x, x, x, x, data)
     expected = [-0.5 * (h - 2.0 * p) for h, p in zip(entropy, outside)]
     assert np.asarray(loss) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
