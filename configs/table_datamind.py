@@ -44,8 +44,8 @@ def get_config(variant: str = "decay") -> Experiment:
     algorithm = datamind(
         mu, optimizer=AdamWConfig(1e-4, warmup_steps=3), microbatch=4, bin_length=MAX_LENGTH
     )
-    played = rollouts(tasks=2 if smoke else 16, group_size=4)
-    source = MixedSource(played, Demonstrations(8, successful_only=True))
+    group_rollouts = rollouts(tasks=2 if smoke else 16, group_size=4)
+    source = MixedSource(group_rollouts, Demonstrations(8, successful_only=True))
     return base_model_experiment(
         f"table-datamind-{variant}",
         EnvironmentSpec(NAME, options),

@@ -168,8 +168,8 @@ class CodeProblems(ToolEnvironment, Forkable):
         if outcome.exit_code == 1 and (self.short_errors or self.protocol.last_line):
             text = outcome.stdout + (outcome.stderr.strip().splitlines() or [""])[-1]
         self.last_output = text.strip() if text != "(no output)" else ""
-        shown = self.protocol.show_output(self.last_output)
-        return within_noise(shown, self.noise, f"{self.problem.question}{self.calls}")
+        text = self.protocol.show_output(self.last_output)
+        return within_noise(text, self.noise, f"{self.problem.question}{self.calls}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
         check_no_options("CodeProblems", options)

@@ -43,7 +43,10 @@ class WebsocketClient:
 
     def request(self, text: str) -> Any:
         """The JSON of the answer to a message; see the class for what is raised."""
-        from websockets.exceptions import ConnectionClosed, WebSocketException
+        from websockets.exceptions import (  # type: ignore[import-not-found]
+            ConnectionClosed,
+            WebSocketException,
+        )
 
         try:
             if self._socket is None:
@@ -74,8 +77,8 @@ class WebsocketClient:
             self._socket = self._closed()
 
     def _connected(self) -> Any:
-        from websockets.exceptions import InvalidStatus
-        from websockets.sync.client import connect
+        from websockets.exceptions import InvalidStatus  # type: ignore[import-not-found]
+        from websockets.sync.client import connect  # type: ignore[import-not-found]
 
         key = key_of(self.key_variable, self.address)
         headers = {"Authorization": f"Bearer {key}"} if key else {}

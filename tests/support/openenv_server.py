@@ -58,7 +58,7 @@ def openenv_server(odd_answer: str | None = None, key: str = "") -> Iterator[str
         odd_answer: what it answers whatever is asked; "late" and "gone" wait and hang up.
         key: the bearer token that it requires.
     """
-    from websockets.sync.server import serve
+    from websockets.sync.server import serve  # type: ignore[import-not-found]
 
     stopped = threading.Event()
 

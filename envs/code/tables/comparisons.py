@@ -80,10 +80,10 @@ def ranking(scope: Scope, rng: np.random.Generator) -> Task | None:
 
 def difference(scope: Scope, rng: np.random.Generator) -> Task | None:
     """Of the means of two words."""
-    drawn = _two_groups(scope, rng)
-    if drawn is None:
+    pair = _two_groups(scope, rng)
+    if pair is None:
         return None
-    column, category, (first, second), (a, b) = drawn
+    column, category, (first, second), (a, b) = pair
     averages = [
         f"(SELECT AVG({column.name}) FROM {scope.source(f'{category} = {word!r}')})"
         for word in (first, second)
@@ -101,10 +101,10 @@ def difference(scope: Scope, rng: np.random.Generator) -> Task | None:
 
 def claim(scope: Scope, rng: np.random.Generator) -> Task | None:
     """Whether one word's mean is above another's."""
-    drawn = _two_groups(scope, rng)
-    if drawn is None:
+    pair = _two_groups(scope, rng)
+    if pair is None:
         return None
-    column, category, (first, second), (a, b) = drawn
+    column, category, (first, second), (a, b) = pair
     if rng.random() < 0.5:
         first, second, a, b = second, first, b, a
     averages = [

@@ -224,6 +224,6 @@ def shared_questions(questions: int, difficulty: float = 0.5, seed: int = 0) -> 
     texts: dict[str, set[str]] = {}
     for i, split in enumerate(SPLITS):
         rng = np.random.default_rng([seed, i])
-        drawn = (draw_question(rng, split, difficulty, "csv") for _ in range(questions))
-        texts[split] = {question.text for question in drawn}
+        samples = (draw_question(rng, split, difficulty, "csv") for _ in range(questions))
+        texts[split] = {question.text for question in samples}
     return len(texts["train"] & set().union(*(texts[s] for s in SPLITS[1:])))
