@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl_jax.algorithms.advantages.group import GroupedBy, group_normalized
 from agentrl_jax.algorithms.advantages.token_weights import trajectory_mean
-from agentrl_jax.algorithms.experience.rewards import WeightedParts
+from agentrl_jax.algorithms.experience.rewards import OutcomeReward, WeightedParts
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods.actor_critic import ppo
@@ -88,4 +88,5 @@ def chain_of_agents(format_weight: float = 0.0, **settings: Any) -> PolicyGradie
         settings: further fields.
     """
     weights = {"outcome": 1.0 - format_weight, "format": format_weight}
-    return dapo(**{"rewards": WeightedParts(weights), "optimizer": AdamWConfig(1e-6), **settings})
+    rewards = WeightedParts(weights) if format_weight else OutcomeReward()
+    return dapo(**{"rewards": rewards, "optimizer": AdamWConfig(1e-6), **settings})

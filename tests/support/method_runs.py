@@ -147,7 +147,7 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "r1-ci": code_use.r1_code_interpreter,
     "search-r1": searching.search_r1,
     "search planner": lambda **s: searching.ai_search_planner(HEAD, 0.1, 0.1, rewards=None, **s),
-    "chain-of-agents": lambda **s: searching.chain_of_agents(0.1, **s),
+    "chain-of-agents": searching.chain_of_agents,
     "search self-play": searching.search_self_play,
     "score": lambda **s: multi_turn.self_correcting(1, **s),
     "mind": lambda **s: multi_turn.mind(0.1, ("Wait",), 0.1, **s),
