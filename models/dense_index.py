@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from agentrl_jax.distributed.sharding import (
     BATCH_AXES,
@@ -42,7 +42,6 @@ def embed_texts(
         max_length: tokens, special ones included.
         batch: texts at a time.
     """
-    apply = jax.jit(encoder.apply)
     rows = [np.zeros((0, encoder.config.width), np.float32)]
     for start in range(0, len(texts), batch):
         part = [*texts[start : start + batch]]
@@ -55,10 +54,19 @@ def embed_texts(
             split_special_tokens=True,
         )
         mask = np.asarray(encoded["attention_mask"], bool)
-        vectors = np.asarray(apply(params, np.asarray(encoded["input_ids"], np.int32), mask))
+        vectors = np.asarray(
+            _encode(encoder, params, np.asarray(encoded["input_ids"], np.int32), mask)
+        )
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         rows.append(vectors / np.maximum(norms, 1e-12))
     return np.concatenate(rows)[: len(texts)]
+
+
+@partial(jax.jit, static_argnums=0)
+def _encode(
+    encoder: TextEncoder, params: Params, tokens: Int[Array, "B T"], mask: Bool[Array, "B T"]
+) -> Float[Array, "B D"]:
+    return encoder.apply(params, tokens, mask)
 
 
 class DenseIndex:

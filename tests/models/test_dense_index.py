@@ -58,3 +58,13 @@ def test_embeddings_have_length_one_and_do_not_depend_on_the_batch():
         alone = embed_texts(encoder, params, LetterTokenizer(), [text], max_length=10, batch=1)
         np.testing.assert_allclose(vectors[i], alone[0], atol=1e-5)
     assert embed_texts(encoder, params, LetterTokenizer(), []).shape == (0, 16)
+
+
+def test_one_text_after_another_compiles_once():
+    encoder = EncoderConfig(layers=1, width=8, hidden=8, heads=2, positions=16).build(27)
+    params = encoder.init(jax.random.key(0))
+    embed_texts(encoder, params, LetterTokenizer(), ["a"], max_length=4, batch=1)
+    with record_compilations() as compiled:
+        for text in ("b", "cd", "e"):
+            embed_texts(encoder, params, LetterTokenizer(), [text], max_length=4, batch=1)
+    assert compiled == []
