@@ -23,6 +23,7 @@ from agentrl_jax.models.hf.encoders import load_encoder
 from agentrl_jax.models.hf.shipped import SENTENCE_ENCODER
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params
+from agentrl_jax.pytree import AnyArray
 
 
 def embed_texts(
@@ -54,9 +55,8 @@ def embed_texts(
             split_special_tokens=True,
         )
         mask = np.asarray(encoded["attention_mask"], bool)
-        vectors = np.asarray(
-            _encode(encoder, params, np.asarray(encoded["input_ids"], np.int32), mask)
-        )
+        tokens = np.asarray(encoded["input_ids"], np.int32)
+        vectors = np.asarray(_encode(encoder, params, tokens, mask))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         rows.append(vectors / np.maximum(norms, 1e-12))
     return np.concatenate(rows)[: len(texts)]
@@ -64,7 +64,7 @@ def embed_texts(
 
 @partial(jax.jit, static_argnums=0)
 def _encode(
-    encoder: TextEncoder, params: Params, tokens: Int[Array, "B T"], mask: Bool[Array, "B T"]
+    encoder: TextEncoder, params: Params, tokens: Int[AnyArray, "B T"], mask: Bool[AnyArray, "B T"]
 ) -> Float[Array, "B D"]:
     return encoder.apply(params, tokens, mask)
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from support.fixtures import record_compilations
 
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.models.dense_index import DenseIndex, embed_texts
