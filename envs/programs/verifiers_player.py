@@ -1,9 +1,10 @@
 """An agent program that plays tasksets of the package verifiers (0.4) against the capture endpoint.
 
-    INTERPRETER verifiers_player.py TASKSET [--harness=null] [--tasks=1000] [--concurrent=8]
+    INTERPRETER -I verifiers_player.py TASKSET [--path=FOLDER] [--tasks=1000] [--concurrent=8]
 
 It runs as a pool's program (`CapturedEpisodes(command, pool_size=1)`) in an interpreter that has
-verifiers, and imports nothing else that is not of the standard library. The seed of an episode
+verifiers, and imports nothing else that is not of the standard library; `-I` keeps the packages of
+the run's interpreter, which PYTHONPATH names, out of it. The seed of an episode
 chooses its task. Named rewards of the taskset are posted, each times its weight. Everything runs in
 subprocesses of this machine: the package's own defaults, hosted sandboxes and a hosted model, are
 never used.
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -116,8 +118,12 @@ async def run_pool(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Plays a taskset of verifiers.")
-    parser.add_argument("taskset", help="its id: a module of PYTHONPATH or of the package")
+    parser.add_argument("taskset", help="its id: a module of the package or an installed one")
     parser.add_argument("--harness", default="null", help="the package's agent program")
     parser.add_argument("--tasks", type=int, default=1000, help="seeds are modulo this number")
     parser.add_argument("--concurrent", type=int, default=8, help="episodes at a time")
-    asyncio.run(run_pool(parser.parse_args()))
+    parser.add_argument("--path", default="", help="a folder with tasksets that are not installed")
+    settings = parser.parse_args()
+    os.environ["PYTHONPATH"] = settings.path  # of the programs that the package starts
+    sys.path += [settings.path] if settings.path else []
+    asyncio.run(run_pool(settings))

@@ -20,7 +20,7 @@ ENVIRONMENTS = {
     "Nim": ("TextArena-v0", {"name": "Nim-v0-raw"}, "textarena"),
     "treasure hunter": (
         "TextWorld-v0",
-        {"kind": "treasure_hunter", "games": 2, "horizon": 3},
+        {"kind": "treasure_hunter", "games": 2, "horizon": 2},
         "textworld",
     ),
     "CartPole": (
@@ -32,7 +32,7 @@ ENVIRONMENTS = {
 
 
 def get_config(environment: str, options: dict[str, Any]) -> Experiment:
-    task = SmallTask(environment, "random", 512, 8, options, sft_steps=5)
+    task = SmallTask(environment, "random", 1024, 24, options, sft_steps=5)
     source = rollouts(tasks=2, group_size=2)
     config = small_experiment(
         "adapter", task, grpo(**training_settings(task)), source, 2, players=()
