@@ -52,6 +52,16 @@ def test_repeated_word_ngrams(texts: list[list[str]], size: int, limit: float):
     assert RepetitionCheck(size, limit)(trajectory_of(*map(" ".join, texts))) == is_repetitive
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("num_repeated", [1, 2, 3])
+def test_the_share_of_repeated_ngrams_is_exact(size: int, num_repeated: int):
+    words = [*map(str, range(size + 2)), *map(str, range(size + num_repeated - 1))]
+    count = len(words) - size + 1  # of which the last ones repeat the first
+    text = trajectory_of(" ".join(words))
+    assert RepetitionCheck(size, num_repeated / count - 1e-6)(text)
+    assert not RepetitionCheck(size, num_repeated / count + 1e-6)(text)
+
+
 @given(
     texts=st.lists(st.text(st.sampled_from("ab \n\t�\x00\x1b"), max_size=6), max_size=3),
     limit=st.sampled_from([0.0, 0.25, 0.5]),
