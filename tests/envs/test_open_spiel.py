@@ -158,8 +158,8 @@ def test_the_expert_wins_of_the_random_player():
 
 def test_exploitability_is_exact():
     """Of uniform play: 11/24 in Kuhn poker by hand; in Leduc what OpenSpiel's Python computes."""
-    from open_spiel.python import policy
-    from open_spiel.python.algorithms import exploitability as theirs
+    from open_spiel.python import policy  # type: ignore[import-not-found]
+    from open_spiel.python.algorithms import exploitability as theirs  # type: ignore[import-not-found]
 
     def uniform(name: str) -> dict[str, dict[str, float]]:
         known = decisions(name, "information_state", 0)
