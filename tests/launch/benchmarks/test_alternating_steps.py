@@ -12,7 +12,11 @@ from agentrl_jax.launch.benchmarks.alternating_steps import (
     tiny,
 )
 from agentrl_jax.launch.benchmarks.invariant_cost import cost_of_checks, switch_checks
-from agentrl_jax.launch.benchmarks.recording_cost import SwitchRecording
+from agentrl_jax.launch.benchmarks.recording_cost import SwitchRecording, seconds_of_writing
+from agentrl_jax.messages import user
+from agentrl_jax.storage import trajectory_log
+from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.trajectory_record import TrajectoryRecord
 
 
 def test_the_ratio_is_that_of_steps_with_and_without():
@@ -42,3 +46,12 @@ def test_every_phase_alternates_and_no_advantage_is_zero():
     assert experiment.evaluation.episodes == 0 and tiny().phases["rl"].steps > 1
     with pytest.raises(UserError, match="--model=huge is none of tiny, base"):
         alternating_experiment("huge", SwitchRecording(2), 6)
+
+
+def test_the_records_of_each_step_are_written_again(tmp_path):
+    trajectory = Trajectory((user("Hi\n"),), (), task="t", seed=1)
+    records = [TrajectoryRecord("rl", step, trajectory) for step in (4, 4, 7)]
+    seconds, sizes = seconds_of_writing(records, tmp_path / "again")
+    assert len(seconds) == 2 and min(seconds) > 0
+    assert len(sizes) == 3 and sum(sizes) == (tmp_path / "again").stat().st_size
+    assert [x.step for x in trajectory_log.read(tmp_path / "again")] == [4, 4, 7]
