@@ -308,10 +308,11 @@ def test_mars(shapes: list, flags: tuple[bool, bool, bool], gamma: float):
     ]
     advantage = [to_go[r] for r in inputs.token_turn]
     if center_distinct:
-        of_player: dict[int, set[float]] = {0: set(), 1: set()}
+        of_player: dict[int, dict[float, float]] = {0: {}, 1: {}}
         for r in inputs.token_turn:
-            of_player[player[r]].add(round(to_go[r], 9))
-        advantage = [to_go[r] - statistics.fmean(of_player[player[r]]) for r in inputs.token_turn]
+            of_player[player[r]].setdefault(round(to_go[r], 9), to_go[r])
+        means = {x: statistics.fmean(y.values()) for x, y in of_player.items() if y}
+        advantage = [to_go[r] - means[player[r]] for r in inputs.token_turn]
     estimator = MARS(gamma, whiten_rewards, center_distinct, whiten, lambda _: np.array(player))
     assert estimator(inputs) == pytest.approx(
         whitened(advantage) if whiten else advantage, abs=1e-6

@@ -33,6 +33,7 @@ from agentrl_jax.algorithms.experience.self_imitation import PositiveReplay
 from agentrl_jax.algorithms.losses.policy import SurrogateLoss
 from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.losses.regularizers import EntropyBonus, TokenCoefficient
+from agentrl_jax.algorithms.methods import datamind
 from agentrl_jax.algorithms.policy_gradient.auxiliary import (
     Imitation,
     SelfImitation,
@@ -639,8 +640,28 @@ def test_imitation_is_likelihood_without_advantages():
     weights = targets.loss_weights(inputs, slice(0, 3))
     assert weights == pytest.approx([0.25 / 3] * 3, abs=1e-12)
     assert SelfImitation(0.5).split_groups([])[1] == [] and declared_defaults(Imitation) == {
-        "aggregation": token_mean
+        "aggregation": token_mean,
+        "by_uncertainty": False,
     }
+
+
+def test_imitation_by_uncertainty_weighs_a_token_by_p_1_minus_p():
+    inputs = make_credit_inputs([group_of([2, 3], [4])])
+    imitation = Imitation(1.0, by_uncertainty=True)
+    with pytest.raises(UserError, match="rescore"):
+        imitation.targets(inputs, 0)
+    p = np.array([0.5, 0.9, 1.0])
+    targets = imitation.targets(dataclasses.replace(inputs, token_logp=np.log(p)), 0)
+    assert targets.nll_weight == pytest.approx([0.25, 0.09, 0.0], abs=1e-12)
+
+
+def test_the_policys_weight_scales_its_loss_weights_by_the_step():
+    inputs = make_credit_inputs([group_of([2, 3], [4])])
+    config = datamind(Linear(1.0, 0.0, 4), filter=None)
+    for step, scale in [(0, 0.0), (1, 0.25), (4, 1.0), (9, 1.0)]:
+        targets = token_targets(config, inputs, step)
+        weights = targets.loss_weights(inputs, slice(0, 3))
+        assert weights == pytest.approx([scale / 3] * 3, abs=1e-12)
 
 
 class Shift:
