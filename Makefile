@@ -55,7 +55,7 @@ newest-env:
 
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine, with servers of MCP.
 test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning_gym,open_spiel,pettingzoo,textarena,openenv]'
+	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
 	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py

@@ -87,11 +87,11 @@ EXTRAS = {
     "pettingzoo": [PETTINGZOO, "pygame-ce>=2.5,<3"],
     "openenv": ["websockets>=15,<18"],  # environments of OpenEnv's servers
     "textarena": ["textarena>=0.7.4,<0.8"],
-    "open_spiel": [SPIEL],  # its games as environments (docs/adapters.md)
+    "open-spiel": [SPIEL],  # its games as environments (docs/adapters.md)
     "textworld": [
         "textworld>=1.7,<1.8"
     ],  # Text-Nav in that package's words; building it needs a C compiler
-    "reasoning_gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
+    "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol
     "tpu": ["jax[tpu]>=0.10.2,<0.13"],

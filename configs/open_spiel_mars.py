@@ -7,7 +7,7 @@ Expected effect: better in the games of self-play, no change in the one held out
 
 Hardware: 2 CPU cores; time: 1 minute for `:smoke`; the full run was not measured
 
-    pip install 'agentrl_jax[open_spiel]'
+    pip install 'agentrl_jax[open-spiel]'
     agentrl-train --config=configs/open_spiel_mars.py[:kuhn|:leduc|:dice|:smoke]
 """
 

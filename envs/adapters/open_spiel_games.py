@@ -11,7 +11,7 @@ VIEWS = ("auto", "information_state", "observation")
 
 def import_pyspiel() -> Any:
     """The module of OpenSpiel. Raises UserError where it is not installed."""
-    return import_package("pyspiel", "open_spiel")
+    return import_package("pyspiel", "open-spiel")
 
 
 def load_game(name: str, seed: int | None = None) -> Any:

@@ -38,7 +38,7 @@ def _library() -> Any:
         import reasoning_gym  # type: ignore[import-not-found]
     except ModuleNotFoundError as error:
         raise UserError(
-            "ReasoningGym needs the package reasoning-gym: pip install 'agentrl_jax[reasoning_gym]'"
+            "ReasoningGym needs the package reasoning-gym: pip install 'agentrl_jax[reasoning-gym]'"
         ) from error
     return reasoning_gym
 

@@ -15,7 +15,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message
 
 pyspiel = pytest.importorskip(
-    "pyspiel", reason="OpenSpiel is not installed: pip install 'agentrl_jax[open_spiel]' does it"
+    "pyspiel", reason="OpenSpiel is not installed: pip install 'agentrl_jax[open-spiel]' does it"
 )
 
 # Each with the string of the package that a player reads.
