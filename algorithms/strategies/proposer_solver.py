@@ -12,6 +12,7 @@ import numpy as np
 
 from agentrl_jax.algorithms.advantages.grouping import factorize
 from agentrl_jax.algorithms.advantages.info_fields import info_field, succeeded
+from agentrl_jax.algorithms.experience.potential_stages import potential
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.keys import seed_of
 from agentrl_jax.learner.deferred_inputs import trajectory_values
@@ -34,7 +35,7 @@ def failure_rate(success: float) -> float:
 
 def intermediate_difficulty(success: float) -> float:
     """4 p (1 - p) of the solver's mean success p."""
-    return 4.0 * success * (1.0 - success)
+    return float(potential(np.asarray(success)))
 
 
 def group_or_proposers(inputs: CreditInputs) -> np.ndarray:

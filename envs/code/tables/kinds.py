@@ -204,7 +204,7 @@ def draw_table(rng: np.random.Generator, kind: TableKind, difficulty: float) -> 
     shifts = {(name, word): rng.normal() for name in words for word in words[name]}
     rows: list[dict[str, Value]] = []
     for _ in range(count):
-        row: dict[str, Value] = {name: words[name][_index(rng, words[name])] for name in categories}
+        row: dict[str, Value] = {name: words[name][pick(rng, words[name])] for name in categories}
         row["date"] = f"2024-{int(rng.integers(1, 13)):02d}-{int(rng.integers(1, 29)):02d}"
         level = rng.normal() + sum(shifts[name, str(row[name])] for name in categories)
         for column in numbers:
@@ -233,5 +233,6 @@ def _some(rng: np.random.Generator, items: Sequence[T], count: int) -> list[T]:
     return [items[int(i)] for i in sorted(places)]
 
 
-def _index(rng: np.random.Generator, items: list[str]) -> int:
+def pick(rng: np.random.Generator, items: Sequence) -> int:
+    """The place of a uniform item."""
     return int(rng.integers(len(items)))

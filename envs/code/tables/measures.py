@@ -4,13 +4,13 @@ import statistics
 
 import numpy as np
 
+from agentrl_jax.envs.code.tables.kinds import pick
 from agentrl_jax.envs.code.tables.scope import (
     Scope,
     Task,
     draw_category,
     draw_column,
     list_code,
-    pick,
 )
 
 

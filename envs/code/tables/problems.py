@@ -48,11 +48,8 @@ class RelativeNumber:
             number = float(answer.strip().rstrip("%")) if len(answer) <= 60 else math.nan
         except ValueError:
             return False
-        return math.isclose(number, self.value, rel_tol=0.0, abs_tol=self._bound)
-
-    @property
-    def _bound(self) -> float:
-        return self.tolerance * abs(self.value) + 1e-9
+        bound = self.tolerance * abs(self.value) + 1e-9
+        return math.isclose(number, self.value, rel_tol=0.0, abs_tol=bound)
 
 
 @dataclass(frozen=True)

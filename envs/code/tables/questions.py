@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl_jax.envs.code.tables import comparisons, measures
-from agentrl_jax.envs.code.tables.kinds import HELD_OUT_KINDS, KINDS, Table, draw_table
+from agentrl_jax.envs.code.tables.kinds import HELD_OUT_KINDS, KINDS, Table, draw_table, pick
 from agentrl_jax.envs.code.tables.scope import (
     Answer,
     Operation,
@@ -18,7 +18,6 @@ from agentrl_jax.envs.code.tables.scope import (
     draw_category,
     draw_column,
     groups_code,
-    pick,
 )
 from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.errors import EnvironmentFailure, UserError

@@ -1,12 +1,12 @@
 """The rows that a task is about, a task with its answer, and the code that tasks share."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.envs.code.tables.kinds import NumberColumn, Row, Table
+from agentrl_jax.envs.code.tables.kinds import NumberColumn, Row, Table, pick
 
 Answer = float | str | tuple[str, ...]
 CLEAR = 0.02  # relative difference of two values of which a question asks for the larger
@@ -68,11 +68,6 @@ class Task:
 
 # Draws a task on rows; None: these rows have no clear answer to it.
 Operation = Callable[[Scope, np.random.Generator], Task | None]
-
-
-def pick(rng: np.random.Generator, items: Sequence) -> int:
-    """The place of a uniform item."""
-    return int(rng.integers(len(items)))
 
 
 def draw_column(scope: Scope, rng: np.random.Generator) -> NumberColumn:
