@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -551,16 +552,36 @@ def test_a_call_in_flight_continues_under_new_weights_and_tags_its_tokens(
     other_engine.publish(PARAMS, 0)
 
 
-def test_another_thread_publishes_between_steps(other_engine: LocalEngine):
-    futures = [
-        other_engine.submit(environment_tokens(row, 0), Sampling(budget=40), (row,))
-        for row in range(9)
-    ]
-    for version in range(1, 7):
-        other_engine.publish((PARAMS, OTHER_PARAMS)[version % 2], version)
-    for future in futures:
-        versions = future.result(timeout=60).version
-        assert (np.diff(versions) >= 0).all() and versions[-1] == 6
+def test_another_thread_publishes_between_steps(
+    other_engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+):
+    decode, has_stepped = other_engine._device_state.decode, threading.Event()
+
+    def signalling(*arguments: Any) -> Any:
+        out = decode(*arguments)
+        has_stepped.set()
+        return out
+
+    def publish() -> None:
+        for version in range(1, 7):
+            has_stepped.clear()
+            assert has_stepped.wait(60)  # at least one step under each version
+            other_engine.publish((PARAMS, OTHER_PARAMS)[version % 2], version)
+
+    monkeypatch.setattr(other_engine._device_state, "decode", signalling)
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    versions = []
+    while publisher.is_alive() or versions[-1][0] < 6:
+        assert len(versions) < 2_000
+        futures = [
+            other_engine.submit(environment_tokens(row, 0), Sampling(budget=40), (row,))
+            for row in range(3)
+        ]
+        versions += [future.result(timeout=60).version for future in futures]
+    publisher.join()
+    assert all((np.diff(each) >= 0).all() for each in versions)
+    assert any(each[0] < each[-1] for each in versions)
     other_engine.publish(PARAMS, 0)
 
 
