@@ -48,6 +48,10 @@ ENVIRONMENTS = {
     "agentrl/OpenEnv-v0": ("agentrl_jax.envs.remote.openenv:OpenEnv", {}),
     "agentrl/NemoGym-v0": ("agentrl_jax.envs.remote.nemo_gym:NemoGym", {}),
     "agentrl/CodeProblems-v0": ("agentrl_jax.envs.code.code_problems:CodeProblems", {}),
+    "agentrl/ServedCodeProblems-v0": (
+        "agentrl_jax.envs.code.served_code_problems:ServedCodeProblems",
+        {},
+    ),
     "agentrl/ReasoningGym-v0": ("agentrl_jax.envs.code.reasoning_gym_problems:ReasoningGym", {}),
     "agentrl/TableQuestions-v0": (
         "agentrl_jax.envs.code.tables.table_questions:TableQuestions",
