@@ -42,7 +42,7 @@ test-all: $(BIN)/.dev
 
 # Every method with each limit, and every config with 20 tokens an episode: about 20 minutes.
 test-limits: $(BIN)/.dev
-	ALL_LIMITS=1 $(BIN)/python -m pytest -q -n 2 tests/configs tests/algorithms/methods/test_methods_under_limits.py
+	ALL_LIMITS=1 $(BIN)/python -m pytest -q -n 2 tests/configs tests/algorithms/methods/test_methods_under_limits.py tests/tool_servers/test_verl_python.py
 
 # The tests that depend most on JAX and on Python, with the newest versions that setup.py allows.
 test-newest:

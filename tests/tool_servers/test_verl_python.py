@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def make_served(url: str, **options: Any) -> ServedCodeProblems:
     return env
 
 
-def played(env: Environment, player: str, seed: int) -> list[Any]:
+def episode_of(env: Environment, player: str, seed: int) -> list[Any]:
     """What is said and rewarded in an episode."""
     turns = play_scripted_episode(env, player, seed).turns
     return [(turn.action, turn.observation, turn.reward, turn.info) for turn in turns]
@@ -66,11 +67,11 @@ def run_code(env: ServedCodeProblems, code: str) -> str:
 @pytest.mark.parametrize("player", ["expert", "recovering", "mixture"])
 def test_episodes_equal_those_in_a_sandbox(url: str, player: str):
     options = {"short_errors": True, "difficulty": [0.0, 1.0]}
-    here, there = make("agentrl/CodeProblems-v0", options), make_served(url, **options)
+    local, remote = make("agentrl/CodeProblems-v0", options), make_served(url, **options)
     for seed in range(10):
-        assert played(there, player, seed) == played(here, player, seed)
-    here.close()
-    there.close()
+        assert episode_of(remote, player, seed) == episode_of(local, player, seed)
+    local.close()
+    remote.close()
 
 
 def test_variables_stay_in_an_episode_and_errors_are_failures(url: str):
@@ -115,6 +116,7 @@ def test_settings_and_servers_that_are_wrong(url: str):
         run_code(away, "1")
 
 
+@pytest.mark.skipif("ALL_LIMITS" not in os.environ, reason="make test-limits trains all configs")
 @pytest.mark.slow
 def test_the_config_trains(url: str, tmp_path: Path):
     experiment = code_verltool.get_config("smoke")
