@@ -30,6 +30,7 @@ from agentrl_jax.tool_servers.served_tools import make_trajectory_tools
 from agentrl_jax.tool_servers.verl_python import VerlPython
 from agentrl_jax.tool_servers.verl_tool_serving import VerlToolServer, serve_verl_tool
 from agentrl_jax.training import loop
+from agentrl_jax.training.task_source import EnvironmentSpec
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not kernel.landlock_abi(), reason="the kernel has no Landlock"
@@ -120,11 +121,10 @@ def test_settings_and_servers_that_are_wrong(url: str):
 @pytest.mark.slow
 def test_the_config_trains(url: str, tmp_path: Path):
     experiment = code_verltool.get_config("smoke")
-    for options in (
-        experiment.environment.options,
-        *(spec.options for spec in experiment.evaluation.environments.values()),
-    ):
-        options["url"] = url
+    experiment.environment.options["url"] = url
+    for spec in experiment.evaluation.environments.values():
+        assert isinstance(spec, EnvironmentSpec)
+        spec.options["url"] = url
     loop.train(cut_down(experiment), tmp_path / "run", quiet=True)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert {json.loads(line)["phase"] for line in lines} == {"sft", "rl"}
