@@ -81,7 +81,7 @@ class TensorLayout:
         axes select.
         """
         shape = self.inner_shape or (columns.stop - columns.start,)
-        inner_index = (columns,)
+        inner_index: Index = (columns,)
         if self.inner_shape:
             if (columns.start, columns.stop) != (0, math.prod(shape)):
                 raise UserError("the inputs of a convolution cannot be split over devices")
