@@ -103,7 +103,7 @@ def _qwen2_5(hf: Any) -> Json:
         window=v.window_size // v.spatial_merge_size // v.patch_size * v.spatial_merge_size,
         full_layers=tuple(v.fullatt_block_indexes),
     )
-    return _qwen_fields(hf) | {"vision": vision, "positions_per_second": v.tokens_per_second}
+    return _qwen_fields(hf) | {"vision": vision, "positions_per_second": float(v.tokens_per_second)}
 
 
 def _json_qwen2_5(c: VisionLanguageConfig) -> Json:
