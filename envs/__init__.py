@@ -32,6 +32,7 @@ ENVIRONMENTS = {
     "agentrl/OpenSpiel-v0": ("agentrl_jax.envs.adapters.open_spiel:OpenSpiel", {}),
     "agentrl/PettingZoo-v0": ("agentrl_jax.envs.adapters.pettingzoo_games:PettingZoo", {}),
     "agentrl/TextArena-v0": ("agentrl_jax.envs.adapters.textarena_game:TextArena", {}),
+    "agentrl/TextCraft-v0": ("agentrl_jax.envs.textcraft.textcraft:TextCraft", {}),
     "agentrl/TextWorld-v0": ("agentrl_jax.envs.adapters.textworld_game:TextWorld", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
