@@ -95,6 +95,7 @@ EXTRAS = {
     "textworld": [
         "textworld>=1.7,<1.8"
     ],  # Text-Nav in that package's words; building it needs a C compiler
+    "minigrid": ["minigrid>=3.2,<3.3"],  # levels of BabyAI
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol

@@ -34,6 +34,7 @@ ENVIRONMENTS = {
     "agentrl/TextArena-v0": ("agentrl_jax.envs.adapters.textarena_game:TextArena", {}),
     "agentrl/TextCraft-v0": ("agentrl_jax.envs.textcraft.textcraft:TextCraft", {}),
     "agentrl/TextWorld-v0": ("agentrl_jax.envs.adapters.textworld_game:TextWorld", {}),
+    "agentrl/BabyAI-v0": ("agentrl_jax.envs.adapters.babyai:BabyAI", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/SearchProposals-v0": ("agentrl_jax.envs.search.search_proposals:SearchProposals", {}),
