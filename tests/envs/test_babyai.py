@@ -29,7 +29,7 @@ def seen_objects(reference: Any) -> list[str]:
     """The sentences about objects, from the positions in the grid, by AgentGym's formulas."""
     env = reference.unwrapped
     _, is_visible = env.gen_obs_grid()
-    found = []
+    listed = []
     for x in range(env.grid.width):
         for y in range(env.grid.height):
             delta = np.array([x, y]) - env.agent_pos
@@ -45,9 +45,9 @@ def seen_objects(reference: Any) -> list[str]:
             if thing.type == "door":
                 state = "open " if thing.is_open else "locked " if thing.is_locked else "closed "
             key = abs(ahead) + abs(right), row, column
-            found.append((key, f"{thing.color} {state}{thing.type}", ahead, right))
+            listed.append((key, f"{thing.color} {state}{thing.type}", ahead, right))
     texts, numbers = [], dict[str, int]()
-    for _, name, ahead, right in sorted(found):
+    for _, name, ahead, right in sorted(listed):
         numbers[name] = numbers.get(name, 0) + 1
         where = f"right in front of you {ahead} steps away"
         if right:
