@@ -33,6 +33,7 @@ NEEDS = {
     "agentrl/PettingZoo-v0": "pygame",
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
+    "agentrl/BabyAI-v0": "minigrid",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 # They need a server: tests/tool_servers/test_agent_gym.py, test_verl_python.py, test_openenv.py,
