@@ -33,6 +33,7 @@ NEEDS = {
     "agentrl/PettingZoo-v0": "pygame",
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
+    "agentrl/SceneQuestions-v0": "PIL",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 # They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
