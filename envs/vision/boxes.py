@@ -109,3 +109,14 @@ def distinct_points(points: Sequence[Point], least: float) -> int:
         if all(math.dist(point, other) >= least for other in counted):
             counted.append(point)
     return len(counted)
+
+
+def around(several: Sequence[Box]) -> Box:
+    """The smallest box that holds several, of which there is one at least."""
+    x1, y1, x2, y2 = zip(*several)
+    return min(x1), min(y1), max(x2), max(y2)
+
+
+def rounded(box: Box) -> list[int]:
+    """The corners as whole numbers, as agents write them."""
+    return [round(value) for value in box]
