@@ -56,6 +56,7 @@ ENVIRONMENTS = {
     "agentrl/SqlQuestions-v0": ("agentrl_jax.envs.sql.sql_questions:SqlQuestions", {}),
     "agentrl/SceneQuestions-v0": ("agentrl_jax.envs.vision.scene_questions:SceneQuestions", {}),
     "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
+    "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

@@ -35,6 +35,7 @@ NEEDS = {
     "agentrl/TextWorld-v0": "textworld",
     "agentrl/RegionQuestions-v0": "PIL",
     "agentrl/SceneQuestions-v0": "PIL",
+    "agentrl/VideoQuestions-v0": "PIL",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 # They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
