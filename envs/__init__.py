@@ -57,6 +57,7 @@ ENVIRONMENTS = {
     "agentrl/SceneQuestions-v0": ("agentrl_jax.envs.vision.scene_questions:SceneQuestions", {}),
     "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
     "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
+    "agentrl/PageQuestions-v0": ("agentrl_jax.envs.vision.page_questions:PageQuestions", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

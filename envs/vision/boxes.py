@@ -1,5 +1,6 @@
 """Boxes and points of an image, as agents write them, and the measures of boxes."""
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -18,6 +19,14 @@ def _checked_numbers(values: object, count: int, form: str) -> list[float]:
         if not abs(value) <= 1e6:  # false for NaN, too
             raise ValueError(f"{str(value)[:40]} is no coordinate of an image")
     return [float(value) for value in values]
+
+
+def numbers_in(text: str) -> object:
+    """The JSON value of a text that holds numbers. Raises ValueError where it is none."""
+    try:
+        return json.loads(text[:1000])
+    except (ValueError, RecursionError):
+        raise ValueError(f"{text[:40]!r} is no list of numbers") from None
 
 
 def checked_box(values: object, width: int, height: int) -> Box:
