@@ -58,6 +58,7 @@ ENVIRONMENTS = {
     "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
     "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
     "agentrl/PageQuestions-v0": ("agentrl_jax.envs.vision.page_questions:PageQuestions", {}),
+    "agentrl/RoomLayouts-v0": ("agentrl_jax.envs.vision.room_layouts:RoomLayouts", {}),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

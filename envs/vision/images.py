@@ -64,7 +64,7 @@ def paint(image: Image, x: int, y: int, mask: np.ndarray, color: Color) -> None:
     """Color the pixels of a mask whose upper left corner is (x, y); what lies outside is cut."""
     height, width = image.shape[:2]
     left, top = max(0, -x), max(0, -y)
-    part = mask[top : height - y, left : width - x]
+    part = mask[top : max(0, height - y), left : max(0, width - x)]
     if part.size:
         image[y + top : y + top + part.shape[0], x + left : x + left + part.shape[1]][part] = color
 

@@ -35,6 +35,7 @@ NEEDS = {
     "agentrl/TextWorld-v0": "textworld",
     "agentrl/PageQuestions-v0": "PIL",
     "agentrl/RegionQuestions-v0": "PIL",
+    "agentrl/RoomLayouts-v0": "PIL",
     "agentrl/SceneQuestions-v0": "PIL",
     "agentrl/VideoQuestions-v0": "PIL",
 }
