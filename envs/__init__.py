@@ -59,6 +59,10 @@ ENVIRONMENTS = {
     "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
     "agentrl/PageQuestions-v0": ("agentrl_jax.envs.vision.page_questions:PageQuestions", {}),
     "agentrl/RoomLayouts-v0": ("agentrl_jax.envs.vision.room_layouts:RoomLayouts", {}),
+    "agentrl/TransformedImages-v0": (
+        "agentrl_jax.envs.vision.transformed_images:TransformedImages",
+        {},
+    ),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

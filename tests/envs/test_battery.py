@@ -37,6 +37,7 @@ NEEDS = {
     "agentrl/RegionQuestions-v0": "PIL",
     "agentrl/RoomLayouts-v0": "PIL",
     "agentrl/SceneQuestions-v0": "PIL",
+    "agentrl/TransformedImages-v0": "PIL",
     "agentrl/VideoQuestions-v0": "PIL",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
