@@ -2,6 +2,7 @@
 
 import base64
 import io
+import struct
 from functools import lru_cache
 from typing import Any
 
@@ -124,14 +125,15 @@ def read_png(data: bytes, max_pixels: int, max_aspect: float) -> Image:
     Raises:
         ValueError: it is no PNG file, or has too many pixels or too long a side.
     """
-    module = pillow("Image")
+    if len(data) < 24 or data[:8] != b"\x89PNG\r\n\x1a\n" or data[12:16] != b"IHDR":
+        raise ValueError("this is no PNG file")
+    width, height = struct.unpack(">II", data[16:24])
+    if not 0 < width * height <= max_pixels:
+        raise ValueError(f"an image may have {max_pixels:,} pixels, not {width}x{height}")
+    if max(width, height) >= max_aspect * min(width, height):
+        raise ValueError(f"an image of {width}x{height} pixels is too long")
     try:
-        with module.open(io.BytesIO(data), formats=("PNG",)) as file:
-            width, height = file.size
-            if not 0 < width * height <= max_pixels:
-                raise ValueError(f"an image may have {max_pixels:,} pixels, not {width}x{height}")
-            if max(width, height) >= max_aspect * min(width, height):
-                raise ValueError(f"an image of {width}x{height} pixels is too long")
+        with pillow("Image").open(io.BytesIO(data), formats=("PNG",)) as file:
             return np.asarray(file.convert("RGB"))
-    except (OSError, SyntaxError, module.DecompressionBombError) as error:
+    except (OSError, SyntaxError) as error:
         raise ValueError(f"this is no readable PNG file: {error!s:.100}") from None

@@ -33,6 +33,7 @@ NEEDS = {
     "agentrl/PettingZoo-v0": "pygame",
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
+    "agentrl/GridGrounding-v0": "PIL",
     "agentrl/PageQuestions-v0": "PIL",
     "agentrl/RegionQuestions-v0": "PIL",
     "agentrl/RoomLayouts-v0": "PIL",
