@@ -60,6 +60,16 @@ ENVIRONMENTS = {
         {},
     ),
     "agentrl/SqlQuestions-v0": ("agentrl_jax.envs.sql.sql_questions:SqlQuestions", {}),
+    "agentrl/SceneQuestions-v0": ("agentrl_jax.envs.vision.scene_questions:SceneQuestions", {}),
+    "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
+    "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
+    "agentrl/GridGrounding-v0": ("agentrl_jax.envs.vision.grounding:GridGrounding", {}),
+    "agentrl/PageQuestions-v0": ("agentrl_jax.envs.vision.page_questions:PageQuestions", {}),
+    "agentrl/RoomLayouts-v0": ("agentrl_jax.envs.vision.room_layouts:RoomLayouts", {}),
+    "agentrl/TransformedImages-v0": (
+        "agentrl_jax.envs.vision.transformed_images:TransformedImages",
+        {},
+    ),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 
