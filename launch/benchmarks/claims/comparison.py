@@ -15,7 +15,6 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
-from agentrl_jax.reporting.statistics import difference_interval
 from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
@@ -42,7 +41,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both sides over the same seeds."""
+    """Both sides over the same seeds.
+
+    Raises:
+        UserError: a seed by which the settings were chosen is compared.
+    """
 
     name: str  # and name of its folder
     paper: str
@@ -52,6 +55,14 @@ class Comparison:
     seeds: tuple[int, ...] = (0, 1, 2)
     measure: Measure = final_success
     higher_is_better: bool = True
+    tuning_seeds: tuple[int, ...] = ()  # by which its settings were chosen
+    by_construction: bool = False  # it could come out in no other way, and is not tested
+
+    def __post_init__(self) -> None:
+        if both := set(self.seeds) & set(self.tuning_seeds):
+            raise UserError(
+                f"{self.name}: seed {min(both)} chose the settings, so it cannot be compared"
+            )
 
     def cells(self, runs: Path) -> Iterator[tuple[str, Cell]]:
         """(side, cell): both sides of a seed, then the next seed.
@@ -112,19 +123,15 @@ class Comparison:
         ]
         return pairs if len(pairs) == len(self.seeds) else None
 
-    def verdict(
-        self, values: Mapping[str, list[float | None]]
-    ) -> tuple[tuple[float, float], str] | None:
-        """The difference method - base, paired by seed, with the verdict of its 95 % interval.
 
-        None where cells are missing.
-        """
-        base, method = ([x for x in values[side] if x is not None] for side in SIDES)
-        if not len(base) == len(method) == len(self.seeds):
-            return None
-        mean, half = difference_interval(method, base)
-        better = mean if self.higher_is_better else -mean
-        return (
-            mean,
-            half,
-        ), "shown" if better - half > 0 else "opposite" if better + half < 0 else "not shown"
+def variant_comparison(
+    name: str,
+    config: str,
+    paper: str,
+    claim: str,
+    overrides: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """A config against its own variant `base`, with the same overrides."""
+    path, same = f"configs/{config}.py", dict(overrides or {})
+    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)

@@ -3,19 +3,18 @@
 Base and method are variants of one config with the same steps, episodes and learning rates.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side, variant_comparison
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     correction,
-    distinct_answers,
     fraction_within,
     seconds_until_level,
     turns_until_level,
 )
+from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
 
 WORDLE_OVERRIDES = {
@@ -64,19 +63,6 @@ def staleness_comparison(staleness: int, **options: Any) -> Comparison:
         measure=area_under_curve("rollout/success"),
         **options,
     )
-
-
-def variant_comparison(
-    name: str,
-    config: str,
-    paper: str,
-    claim: str,
-    overrides: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Comparison:
-    """A config against its own variant `base`, with the same overrides."""
-    path, same = f"configs/{config}.py", dict(overrides or {})
-    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)
 
 
 COMPARISONS = (
@@ -148,12 +134,6 @@ COMPARISONS = (
         measure=area_under_curve("groups_with_signal"),
     ),
     variant_comparison(
-        "igpo_success",
-        "lookup_igpo",
-        "IGPO, arXiv 2510.14967",
-        "Information gain makes more episodes succeed.",
-    ),
-    variant_comparison(
         "critic_warmup",
         "chain_vapo",
         "VAPO, arXiv 2504.05118",
@@ -166,14 +146,6 @@ COMPARISONS = (
         "keydoor_dart",
         "DART, arXiv 2509.23866",
         "Truncated importance weights help on stale samples.",
-    ),
-    variant_comparison(
-        "ufo",
-        "arithmetic_ufo",
-        "UFO, arXiv 2507.14295",
-        "Answers of an episode differ more.",
-        measure=distinct_answers,
-        seeds=SIX_SEEDS,
     ),
     variant_comparison(
         "gigpo",
@@ -285,4 +257,5 @@ COMPARISONS = (
     staleness_comparison(1),
     staleness_comparison(2),
     staleness_comparison(4, seeds=SIX_SEEDS),
+    *PLANNED,
 )
