@@ -4,7 +4,7 @@ The only observation after a wrong attempt is "Incorrect. Please think again.". 
 code agree: success at attempt k has reward 2^-k, repeated answers cost up to .5, a malformed turn
 .1; PPO with gamma = lambda = 1, clip .2 and .28, entropy and KL .001, the quarter of groups whose
 rewards vary most. Smaller here: model, learning rates, batches, and three quarters of the groups,
-since a batch has 16 and not many more.
+since a batch has 8 and not many more.
 
 `:base` is PPO on episodes of one attempt, which the paper compares with: its episodes are cut after
 the first answer, and a step has five times as many, so that it gives at least as many answers.
@@ -15,7 +15,7 @@ attempts repeats its wrong answer.
 
 Hardware: 2 CPU cores
 
-    agentrl-train --config=configs/arithmetic_ufo.py[:base|multi_turn]
+    agentrl-train --config=configs/arithmetic_ufo.py[:base|pair|multi_turn]
 """
 
 from agentrl_jax.algorithms.experience.rewards import OutcomeReward
@@ -25,6 +25,7 @@ from agentrl_jax.algorithms.methods import ppo, ufo
 from agentrl_jax.configs.small import (
     CRITIC_HEAD,
     HARD_SUMS,
+    from_one_start,
     pick,
     rollouts,
     small_experiment,
@@ -34,14 +35,16 @@ from agentrl_jax.training.config import Experiment
 
 
 def get_config(variant: str = "method") -> Experiment:
+    if variant == "pair":
+        return from_one_start(get_config("base"), get_config())
     settings = training_settings(HARD_SUMS)
     plain = ppo(CRITIC_HEAD, surrogate=PPO(0.2, 0.28), rewards=OutcomeReward(), **settings)
     algorithm, source = pick(
         variant,
         "arithmetic_ufo",
-        method=(ufo(CRITIC_HEAD, group_fraction=0.75, **settings), rollouts()),
-        base=(plain, rollouts(5 * 16, max_turns=Constant(1))),
-        multi_turn=(plain, rollouts()),
+        method=(ufo(CRITIC_HEAD, group_fraction=0.75, **settings), rollouts(8)),
+        base=(plain, rollouts(5 * 8, max_turns=Constant(1))),
+        multi_turn=(plain, rollouts(8)),
     )
     return small_experiment(
         "arithmetic-ufo",

@@ -3,8 +3,8 @@
 UI-TARS-2 (arXiv 2509.02544) builds on it. Paper: about 50 steps of the critic alone, lambda of the
 policy 1 - 1 / (alpha l) with alpha .05, lambda of the critic 1, clip .2 and .28, weight .1 on the
 likelihood of successful rollouts. A chain's episodes have about 30 policy-written tokens, so alpha
-is .5 here (lambda about .93), and the warm-up 10 steps. UI-TARS-2 does not state its alpha. Only two
-mistakes are allowed, and a step has 32 episodes.
+is .5 here (lambda about .93), and the warm-up 10 steps. UI-TARS-2 does not state its alpha. Only
+two mistakes are allowed, and a step has 32 episodes.
 
 Expected effect: more success than without warm-up (`:base`) over as many updates of the policy,
 where the critic starts from random values (`--config.phases.rl.algorithm.critic.head.scale=3`).
@@ -17,7 +17,7 @@ rollouts from .11 to .54 (`ui_tars_flywheel` in docs/methods.md, over 5 seeds).
 
 Hardware: 2 CPU cores; time: `:flywheel` about 60 s
 
-    agentrl-train --config=configs/chain_vapo.py[:base|ui_tars_2|flywheel]
+    agentrl-train --config=configs/chain_vapo.py[:base|pair|ui_tars_2|flywheel]
 """
 
 from agentrl_jax.algorithms.methods import ui_tars_2, vapo
@@ -25,6 +25,7 @@ from agentrl_jax.algorithms.methods.ui_tars2 import FlywheelConfig, maximum_like
 from agentrl_jax.configs.small import (
     CRITIC_HEAD,
     SHORT_CHAIN,
+    from_one_start,
     pick,
     rollouts,
     small_experiment,
@@ -35,6 +36,8 @@ from agentrl_jax.training.config import Experiment
 
 
 def get_config(variant: str = "method") -> Experiment:
+    if variant == "pair":
+        return from_one_start(get_config("base"), get_config())
     settings, warmup = training_settings(SHORT_CHAIN), 10
     tars, gently = (
         ui_tars_2(CRITIC_HEAD, 0.5, warmup, **settings),

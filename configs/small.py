@@ -8,7 +8,7 @@ numbers of steps below.
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
@@ -52,7 +52,7 @@ TWO_ATTEMPTS = SmallTask(
     "Arithmetic-v0", "sticky", 96, 4, {"largest": 20, "operators": "+", "always": True}
 )
 # So hard that few first answers are right.
-HARD_SUMS = SmallTask("Arithmetic-v0", "mixture", 144, 5, {"largest": 30}, sft_steps=150)
+HARD_SUMS = SmallTask("Arithmetic-v0", "mixture", 144, 5, {"largest": 12}, sft_steps=150)
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
@@ -145,6 +145,17 @@ def small_experiment(
         ),
         **fields,
     )
+
+
+def from_one_start(base: Experiment, method: Experiment) -> Experiment:
+    """Both experiments' last phases in one run, as `base` and `method`, which start from the same
+    fine-tuned weights and meet the same tasks.
+    """
+    sides = {
+        name: replace(experiment.phases["rl"], label=name, start="sft")
+        for name, experiment in (("base", base), ("method", method))
+    }
+    return replace(method, phases={"sft": method.phases["sft"], **sides})
 
 
 def rollouts(tasks: int = 16, group_size: int = 8, **fields: Any) -> Rollouts:

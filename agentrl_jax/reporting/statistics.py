@@ -51,10 +51,13 @@ def difference_interval(
     return mean_interval(x - y)
 
 
-def paired_p_value(a: Sequence[float | int] | np.ndarray, b: Sequence[float | int] | np.ndarray) -> float:
-    """The two-sided p-value of the paired t test, 2 P(T > |mean| sqrt(n) / s) for differences a - b.
+def paired_p_value(
+    a: Sequence[float | int] | np.ndarray, b: Sequence[float | int] | np.ndarray
+) -> float:
+    """The two-sided p-value of the paired t test, 2 P(T > |mean| sqrt(n) / s) for n differences.
 
-    1 for fewer than two pairs, and where all differences are zero; 0 where all are equal otherwise.
+    1 for fewer than two pairs and where the mean of the differences a - b is zero; else 0 where
+    all of them are equal.
 
     Raises:
         ValueError: the lengths differ.

@@ -3,6 +3,7 @@
 A cell is one seed of one side; its results are cached in a small file.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -22,10 +23,11 @@ SIDES = ("base", "method")
 
 @dataclass(frozen=True)
 class Side:
-    """A config file, with its variant and overrides."""
+    """A config file, with its variant and overrides, and the phase that is measured."""
 
     config: str
     overrides: Mapping[str, str] = field(default_factory=dict)
+    phase: str = ""  # empty: the last one
 
     @property
     def slug(self) -> str:
@@ -75,13 +77,16 @@ class Comparison:
 
     def cached_cells(self, folder: Path, runs: Path = Path()) -> Iterator[tuple[str, CachedCell]]:
         """(side, cell with its file), in the order of `cells`."""
+        phases = dict(zip(SIDES, (self.base.phase, self.method.phase)))
         for side, cell in self.cells(runs):
-            path = folder / self.name / f"{side}-{cell.seed}.json"
-            yield side, CachedCell(path, cell, self._measure_run, {"measure": self.measure.name})
+            path, phase = folder / self.name / f"{side}-{cell.seed}.json", phases[side]
+            identity = {"measure": self.measure.name, **({"phase": phase} if phase else {})}
+            measure = functools.partial(self._measure_run, phase=phase)
+            yield side, CachedCell(path, cell, measure, identity)
 
-    def _measure_run(self, run_dir: Path) -> dict[str, Any]:
-        """The measure, success before and after the last phase, and the seconds that it took."""
-        value = float(self.measure.compute(run_dir))
+    def _measure_run(self, run_dir: Path, phase: str) -> dict[str, Any]:
+        """The measure, success before and after the phase, and the seconds of the run."""
+        value = float(self.measure.compute(run_dir, phase))
         if not math.isfinite(value):
             raise UserError(
                 f"the {self.measure.name} of {run_dir} is {value}: use a measure that is finite"
@@ -89,7 +94,7 @@ class Comparison:
         summary, first = read_summary(run_dir), first_row(run_dir)
         learnt = {
             "start": first["win_rate"] if first else None,
-            "end": last_row(run_dir)["win_rate"],
+            "end": last_row(run_dir, phase)["win_rate"],
         }
         return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
 
@@ -135,3 +140,19 @@ def variant_comparison(
     """A config against its own variant `base`, with the same overrides."""
     path, same = f"configs/{config}.py", dict(overrides or {})
     return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)
+
+
+def paired_comparison(
+    name: str,
+    config: str,
+    paper: str,
+    claim: str,
+    overrides: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """The phases `base` and `method` of a config's variant `pair`, which start from the same
+    fine-tuned weights in one run (`configs.small.from_one_start`).
+    """
+    path, same = f"configs/{config}.py:pair", dict(overrides or {})
+    base, method = (Side(path, same, phase) for phase in SIDES)
+    return Comparison(name, paper, claim, base, method, **options)

@@ -34,18 +34,17 @@ def judge(comparisons: Sequence[Comparison], values: Mapping[str, Values]) -> di
     "shown" where the method is better and "opposite" where it is worse with an adjusted p-value of
     at most .05, else "not shown"; "by construction" where that was declared.
     """
-    pairs = {
-        row.name: tuple([x for x in values[row.name][side] if x is not None] for side in SIDES)
-        for row in comparisons
-    }
-    complete = [row for row in comparisons if all(len(x) == len(row.seeds) for x in pairs[row.name])]
+    pairs = {}  # (method's values, base's values)
+    for row in comparisons:
+        base, method = ([x for x in values[row.name][side] if x is not None] for side in SIDES)
+        if len(base) == len(method) == len(row.seeds):
+            pairs[row.name] = method, base
+    complete = [row for row in comparisons if row.name in pairs]
     tested = [row.name for row in complete if not row.by_construction]
-    p_values = dict(
-        zip(tested, holm_adjusted([paired_p_value(*reversed(pairs[name])) for name in tested]))
-    )
-    verdicts = {}
+    adjusted = holm_adjusted([paired_p_value(*pairs[name]) for name in tested])
+    p_values, verdicts = dict(zip(tested, adjusted)), {}
     for row in complete:
-        mean, half = difference_interval(*reversed(pairs[row.name]))
+        mean, half = difference_interval(*pairs[row.name])
         p_value = p_values.get(row.name)
         text = _verdict_text(mean if row.higher_is_better else -mean, p_value)
         verdicts[row.name] = Verdict(mean, half, p_value, text)

@@ -14,7 +14,7 @@ import pytest
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import doc_tables
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison, Side
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     seconds_until_level,
@@ -232,7 +232,29 @@ def test_the_tables_of_the_page_are_those_of_the_cached_cells():
 def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path):
     assert [single.name for single in COMPARISONS].count(comparison.name) == 1
     base, method = (load_experiment(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
-    assert base != method and base.seed == method.seed
+    assert base.seed == method.seed
+    if not comparison.base.phase:
+        assert base != method
+        return
+    assert base == method
+    sides = [base.phases[side.phase] for side in (comparison.base, comparison.method)]
+    assert [phase.start for phase in sides] == ["sft", "sft"]
+    assert dataclasses.replace(sides[0], label="method") != sides[1]
+
+
+def test_the_two_phases_of_a_paired_comparison_share_a_run_and_are_measured_apart(
+    bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pair = dataclasses.replace(
+        LONGER, base=Side(WORDLE, phase="sft"), method=Side(WORDLE, phase="rl"), seeds=(1,)
+    )
+    monkeypatch.setattr(Fake, "comparisons", (pair,))
+    bench.run()
+    cells = [json.loads((tmp_path / "kept/longer" / f"{x}-1.json").read_text()) for x in SIDES]
+    assert [cell["phase"] for cell in cells] == ["sft", "rl"]
+    assert cells[0]["command"] == cells[1]["command"]
+    assert cells[0]["value"] == cells[1]["start"] != cells[1]["value"] == cells[1]["end"]
+    assert (tmp_path / "runs" / f"{pair.method.slug}-1" / "began").read_text().count("\n") == 1
 
 
 def test_a_flag_for_one_config_leaves_the_next_one_alone(tmp_path: Path):
