@@ -1,12 +1,12 @@
-"""EPO (arXiv 2509.22576) on a chain of 8 to 10 turns with one reward at its end.
+"""EPO (arXiv 2509.22576) on a chain of 8 turns with one reward at its end.
 
 Released: entropy .001, band weight 1, KL .01, band .8 to 1.2 times the usual entropy (scripts: 0 to
 2), height .1, a phase over all 150 epochs, the band in the second half of the longest episode, a
 penalty of .1 for an illegal action. As released the band has no gradient (`:released`); here it has
 one, and both weights are larger, since a policy of this size loses its entropy in tens of steps:
-bonus .2, and ten times as much towards the band outside it. Only two mistakes are allowed, a step
-has 32 episodes, and a policy cloned from a weak one seldom succeeds: until it does, the bonus alone
-has a gradient.
+bonus .2, and ten times as much towards the band outside it, in all turns (released: the second
+half), since a mistake in any turn decides. A step has 32 episodes, and a policy cloned from one
+that errs in a fifth of the turns seldom succeeds.
 
 The phase is over all steps of this run: the band's weight falls from 1 to .83 in the first half of
 the steps and from .8 to .04 in the second.
@@ -26,7 +26,7 @@ from agentrl_jax.algorithms.losses.entropy_band import EntropyBand
 from agentrl_jax.algorithms.losses.regularizers import KL, EntropyBonus
 from agentrl_jax.algorithms.methods.multi_turn import epo
 from agentrl_jax.configs.small import (
-    SHORT_CHAIN,
+    STRICT_CHAIN,
     from_one_start,
     pick,
     rollouts,
@@ -39,12 +39,11 @@ from agentrl_jax.training.config import Experiment
 def get_config(variant: str = "method") -> Experiment:
     if variant == "pair":
         return from_one_start(get_config("base"), get_config())
-    settings, steps, coefficient = training_settings(SHORT_CHAIN), 24, 0.2
+    settings, steps, coefficient = training_settings(STRICT_CHAIN), 24, 0.2
     band = EntropyBand(
         coefficient,
         smoothing=100.0,  # times the band's height of .1
         phase_weight=EPOPhaseWeight(steps),
-        second_half_of=SHORT_CHAIN.options["horizon"],
     )
     algorithm = pick(
         variant,
@@ -54,5 +53,5 @@ def get_config(variant: str = "method") -> Experiment:
         base=epo(**settings, regularizers={"entropy": EntropyBonus(coefficient), "kl": KL(0.01)}),
     )
     return small_experiment(
-        "chain-epo", SHORT_CHAIN, algorithm, rollouts(4), steps=steps, label="EPO"
+        "chain-epo", STRICT_CHAIN, algorithm, rollouts(4), steps=steps, label="EPO"
     )

@@ -57,6 +57,10 @@ CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest"
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
 SHORT_CHAIN = SmallTask("Chain-v0", "weak", 128, 3, {"length": 8, "horizon": 10}, sft_steps=150)
+# No mistake is allowed.
+STRICT_CHAIN = SmallTask(
+    "Chain-v0", "mixture", 128, 3, {"length": 8, "letters": 8, "horizon": 8}, sft_steps=150
+)
 DESK = SmallTask("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = SmallTask("KeyDoor-v0", "weak", 288, 6)
 # The random policy seldom solves these.
@@ -65,8 +69,8 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
-# Fine-tuned on guesses, a policy seldom follows all three relations.
-LONG_LOOKUP = SmallTask("Lookup-v0", "guesser", 160, 5, {"hops": 3}, sft_steps=150)
+# Few cloned episodes follow all three relations.
+LONG_LOOKUP = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3}, sft_steps=200)
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most
