@@ -8,7 +8,7 @@ same on both sides, and were chosen by two seeds that are not compared.
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
-from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
+from agentrl_jax.launch.sweeps.measures import mean_of_last
 
 TEN_SEEDS: dict[str, Any] = {"seeds": tuple(range(10)), "tuning_seeds": (100, 101)}
 # The engine's batch is as large as a step's, and its calls of few tokens end early.
@@ -24,7 +24,7 @@ PLANNED = (
         "epo",
         "chain_epo",
         "EPO, arXiv 2509.22576",
-        "Where an entropy bonus makes entropy diverge, a band around earlier entropy keeps success.",
+        "Where an entropy bonus lets entropy diverge, a band around earlier entropy keeps success.",
         SETTINGS,
         measure=mean_of_last("rollout/success", 8),
         **TEN_SEEDS,
