@@ -4,7 +4,7 @@ Released: entropy .001, band weight 1, KL .01, band .8 to 1.2 times the usual en
 2), height .1, a phase over all 150 epochs, the band in the second half of the longest episode, a
 penalty of .1 for an illegal action. As released the band has no gradient (`:released`); here it has
 one, and both weights are larger, since a policy of this size loses its entropy in tens of steps:
-bonus .1, and ten times as much towards the band outside it, in all turns (released: the second
+bonus .2, and ten times as much towards the band outside it, in all turns (released: the second
 half), since a mistake in any turn decides. A step has 32 episodes, and a policy cloned from one
 that errs in a fifth of the turns seldom succeeds.
 
@@ -38,7 +38,7 @@ from agentrl_jax.training.config import Experiment
 
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings, steps, coefficient = training_settings(STRICT_CHAIN), 16, 0.1
+    settings, steps, coefficient = training_settings(STRICT_CHAIN), 16, 0.2
     band = EntropyBand(
         coefficient,
         smoothing=100.0,  # times the band's height of .1
