@@ -17,19 +17,18 @@ from agentrl_jax.algorithms.methods.multi_turn import self_correcting
 from agentrl_jax.algorithms.strategies.self_correction import SelfCorrectionRollouts
 from agentrl_jax.configs.small import (
     TWO_ATTEMPTS,
-    from_one_start,
     pick,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.envs.diagnostic.arithmetic import NEUTRAL_FEEDBACK
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    if variant == "pair":
-        return from_one_start(get_config("base"), get_config())
     settings, steps = training_settings(TWO_ATTEMPTS), 36
     base = self_correcting(0, alpha=0.0, beta1=0.01, beta2=0.01, gamma=1.0, **settings)
     algorithm = pick(

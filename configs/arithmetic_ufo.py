@@ -25,18 +25,17 @@ from agentrl_jax.algorithms.methods import ppo, ufo
 from agentrl_jax.configs.small import (
     CRITIC_HEAD,
     HARD_SUMS,
-    from_one_start,
     pick,
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    if variant == "pair":
-        return from_one_start(get_config("base"), get_config())
     settings = training_settings(HARD_SUMS)
     plain = ppo(CRITIC_HEAD, surrogate=PPO(0.2, 0.28), rewards=OutcomeReward(), **settings)
     algorithm, source = pick(

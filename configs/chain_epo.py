@@ -27,19 +27,18 @@ from agentrl_jax.algorithms.losses.regularizers import KL, EntropyBonus
 from agentrl_jax.algorithms.methods.multi_turn import epo
 from agentrl_jax.configs.small import (
     STRICT_CHAIN,
-    from_one_start,
     pick,
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    if variant == "pair":
-        return from_one_start(get_config("base"), get_config())
-    settings, steps, coefficient = training_settings(STRICT_CHAIN), 24, 0.2
+    settings, steps, coefficient = training_settings(STRICT_CHAIN), 16, 0.2
     band = EntropyBand(
         coefficient,
         smoothing=100.0,  # times the band's height of .1

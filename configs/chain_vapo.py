@@ -25,19 +25,18 @@ from agentrl_jax.algorithms.methods.ui_tars2 import FlywheelConfig, maximum_like
 from agentrl_jax.configs.small import (
     CRITIC_HEAD,
     SHORT_CHAIN,
-    from_one_start,
     pick,
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    if variant == "pair":
-        return from_one_start(get_config("base"), get_config())
     settings, warmup = training_settings(SHORT_CHAIN), 10
     tars, gently = (
         ui_tars_2(CRITIC_HEAD, 0.5, warmup, **settings),

@@ -19,18 +19,17 @@ from agentrl_jax.algorithms.methods.tool_use import igpo
 from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
 from agentrl_jax.configs.small import (
     LONG_LOOKUP,
-    from_one_start,
     pick,
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    if variant == "pair":
-        return from_one_start(get_config("base"), get_config())
     settings = training_settings(LONG_LOOKUP)
     base = igpo(
         **settings, advantage=group_normalized, rewards=ReplaceRewards("format", -2.0, is_malformed)

@@ -7,7 +7,8 @@ numbers of steps below.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -160,6 +161,21 @@ def from_one_start(base: Experiment, method: Experiment) -> Experiment:
         for name, experiment in (("base", base), ("method", method))
     }
     return replace(method, phases={"sft": method.phases["sft"], **sides})
+
+
+def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experiment]:
+    """Adds the variant `pair`: `from_one_start` of the variants `base` and `method`."""
+
+    @functools.wraps(get_config)
+    def get_config_with_pair(variant: str = "method") -> Experiment:
+        if variant == "pair":
+            return from_one_start(get_config("base"), get_config("method"))
+        try:
+            return get_config(variant)
+        except UserError as error:
+            raise UserError(f"{error}, pair") from None
+
+    return get_config_with_pair
 
 
 def rollouts(tasks: int = 16, group_size: int = 8, **fields: Any) -> Rollouts:

@@ -116,6 +116,12 @@ def maximum(metric: str) -> Measure:
     return of_metric(f"maximum of {metric}", metric, max)
 
 
+def std_of_changes(metric: str) -> Measure:
+    """The standard deviation of the differences between successive steps."""
+    name = f"standard deviation of {metric}'s changes from step to step"
+    return of_metric(name, metric, lambda values: float(np.std(np.diff(values))))
+
+
 def area_under_curve(metric: str) -> Measure:
     """The area under the curve by the trapezoid rule over its width, in the metric's unit."""
     return of_metric(

@@ -20,6 +20,7 @@ from agentrl_jax.launch.sweeps.measures import (
     final_success,
     maximum,
     mean_of_last,
+    std_of_changes,
 )
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 
@@ -245,6 +246,13 @@ def test_measures_read_the_last_phase_of_a_run_folder_or_a_named_one(tmp_path: P
     (cell.run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         final_return.compute(cell.run_dir)
+
+
+def test_changes_from_step_to_step_have_a_standard_deviation(tmp_path: Path):
+    lines = [{"phase": "rl", "entropy": value} for value in (1.0, 2.0, 4.0, 4.0)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # 1, 2 and 0, around their mean of 1
+    assert std_of_changes("entropy").compute(tmp_path) == pytest.approx((2 / 3) ** 0.5)
 
 
 @pytest.mark.slow
