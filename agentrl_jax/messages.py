@@ -1,7 +1,7 @@
 """`Message`: one OpenAI chat message."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,6 +74,15 @@ class Message:
             ()
             if isinstance(self.content, str)
             else tuple(part for part in self.content if isinstance(part, ImagePart))
+        )
+
+    def map_text(self, change: Callable[[str], str]) -> "str | tuple[TextPart | ImagePart, ...]":
+        """The content with each of its texts changed."""
+        if isinstance(self.content, str):
+            return change(self.content)
+        return tuple(
+            TextPart(change(part.text)) if isinstance(part, TextPart) else part
+            for part in self.content
         )
 
     def to_dict(self) -> dict[str, Any]:

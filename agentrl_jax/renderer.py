@@ -11,19 +11,18 @@ from agentrl_jax.added_tokens import escaper, unescape
 from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
 from agentrl_jax.escaped_messages import MessageEscaper
+from agentrl_jax.images.prompts import (
+    ImageFormat,
+    ImagePrompter,
+    PromptImage,
+    RenderedPrompt,
+    reject_images,
+)
 from agentrl_jax.messages import Message, ToolSchema, assistant, user
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
 from agentrl_jax.tool_formats import HermesToolFormat, ToolFormat
 from agentrl_jax.tools_as_text import with_tools_as_text
 from agentrl_jax.trajectories import Call
-
-
-@dataclass(frozen=True, eq=False)
-class RenderedPrompt:
-    """A prompt as token ids."""
-
-    ids: TokenIds
-    image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of image placeholder tokens
 
 
 @runtime_checkable
@@ -62,6 +61,10 @@ class Renderer(Protocol):
         """
         ...
 
+    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
+        """The images of new messages in the ids that `continuation_ids` returned for them."""
+        ...
+
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         """The assistant message of sampled ids, without the stop token.
 
@@ -83,13 +86,6 @@ class Renderer(Protocol):
         Those of any other message without `raw_text` are plain text.
         """
         ...
-
-
-def _reject_images(messages: Sequence[Message]) -> None:
-    if any(m.images for m in messages):
-        raise UserError(
-            "this renderer does not support images: give the agent a vision model's renderer"
-        )
 
 
 def decode_action(renderer: Renderer, action: TokenIds) -> str:
@@ -143,7 +139,7 @@ class TextRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        _reject_images(messages)
+        reject_images(messages)
         if tools:
             raise UserError("a plain transcript does not support tools: use a chat renderer")
         parts = [self._message_ids(m) for m in messages]
@@ -156,7 +152,7 @@ class TextRenderer:
         new_messages: Sequence[Message],
         tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
-        _reject_images(new_messages)
+        reject_images(new_messages)
         closed = len(call.action) > 0 and int(call.action[-1]) in self.stop_ids
         return np.concatenate(
             [
@@ -164,6 +160,9 @@ class TextRenderer:
                 *map(self._message_ids, new_messages),
             ]
         )
+
+    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
+        return ()
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         return _parsed_action(self, action)
@@ -196,6 +195,7 @@ class ChatRenderer:
         stop: str | None = None,
         tool_format: ToolFormat = HermesToolFormat(),  # noqa: B008  it is frozen
         tools_as_text: bool = False,
+        images: ImageFormat | None = None,
     ) -> None:
         """Of a tokenizer with a chat template.
 
@@ -205,6 +205,7 @@ class ChatRenderer:
             tool_format: how tool calls are written and parsed.
             tools_as_text: for templates that know no tools: these are described in the first
                 message, and their results are user messages.
+            images: how prompts show images; None: they are refused.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise UserError(
@@ -215,6 +216,7 @@ class ChatRenderer:
         self._stop_text = stop or tokenizer.eos_token
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
         self._tools_as_text = tools_as_text
+        self._prompter = ImagePrompter(images, self.codec)
         self._template = ChatTemplate(tokenizer, self._prepare)
         self._escaper = MessageEscaper(
             tool_format,
@@ -230,6 +232,7 @@ class ChatRenderer:
         """
         chat = self._template.prompt_text([user("a"), assistant("b"), user("c")])
         named = {self._stop_text, *self.codec.tokenizer.all_special_tokens}
+        named.update(self._prompter.tokens)
         special = self.codec.added_tokens.special
         return escaper([token for token in special if token in named or token in chat])
 
@@ -237,7 +240,7 @@ class ChatRenderer:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> tuple[Sequence[Message], Sequence[ToolSchema]]:
         """Messages and tools as the template gets them: what spells added tokens is escaped."""
-        _reject_images(messages)
+        self._prompter.check(messages)
         prepared = [self._escaper.message(message) for message in messages]
         tools = self._escaper.tools(tools)
         if not self._tools_as_text:
@@ -247,8 +250,11 @@ class ChatRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        text = self._template.prompt_text(messages, tools)
-        return RenderedPrompt(self.codec.encode_escaped(text))
+        ids = self._prompter.encode(self._template.prompt_text(messages, tools), messages)
+        return RenderedPrompt(ids, self.prompt_images(ids, messages))
+
+    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
+        return self._prompter.prompt_images(ids, messages)
 
     def continuation_ids(
         self,
@@ -264,7 +270,7 @@ class ChatRenderer:
             if not added.startswith(self._stop_text):
                 return None
             added = added.removeprefix(self._stop_text)
-        return self.codec.encode_escaped(added)
+        return self._prompter.encode(added, new_messages)
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         return _parsed_action(self, action, tools)
@@ -293,6 +299,7 @@ class ChatFormat:
     stop: str | None = None
     tool_format: ToolFormat = field(default_factory=HermesToolFormat)
     tools_as_text: bool = False
+    images: ImageFormat | None = None
 
     def __call__(self, tokenizer: Any) -> ChatRenderer:
-        return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text)
+        return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text, self.images)
