@@ -12,7 +12,7 @@ from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
 from agentrl_jax.escaped_messages import MessageEscaper
 from agentrl_jax.images.prompts import (
-    ImageFormat,
+    ChatImages,
     ImagePrompter,
     PromptImage,
     RenderedPrompt,
@@ -195,7 +195,7 @@ class ChatRenderer:
         stop: str | None = None,
         tool_format: ToolFormat = HermesToolFormat(),  # noqa: B008  it is frozen
         tools_as_text: bool = False,
-        images: ImageFormat | None = None,
+        images: ChatImages | None = None,
     ) -> None:
         """Of a tokenizer with a chat template.
 
@@ -299,7 +299,7 @@ class ChatFormat:
     stop: str | None = None
     tool_format: ToolFormat = field(default_factory=HermesToolFormat)
     tools_as_text: bool = False
-    images: ImageFormat | None = None
+    images: ChatImages | None = None
 
     def __call__(self, tokenizer: Any) -> ChatRenderer:
         return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text, self.images)

@@ -31,7 +31,7 @@ class ModelImage:
 
     @property
     def num_patches(self) -> int:
-        """The patches, of which `processor.pooling` squared are one token."""
+        """The patches, of which `processor.merge_size` squared are one token."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     def patches(self) -> np.ndarray:

@@ -88,14 +88,13 @@ class ImageProcessor:
     """Scales, normalizes and cuts images into patches.
 
     A pixel x of channel c becomes (x / 255 - mean[c]) / std[c]. A patch is flattened in the order
-    (channel, frame, row, column); patches are ordered by frame, then by blocks of
-    `block_size` x `block_size` row by row, and within a block row by row.
+    (channel, frame, row, column); patches are ordered by frame, then by squares of `merge_size` x
+    `merge_size`, each of which becomes one token of a prompt, and row by row within a square.
     """
 
     size: ImageSize
     patch_size: int
-    pooling: int  # `pooling` x `pooling` patches become one token of the prompt
-    block_size: int = 1
+    merge_size: int
     frames_per_patch: int = 1
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -112,7 +111,7 @@ class ImageProcessor:
         Raises:
             ImageError: the image has a size that the tower cannot be given.
         """
-        scaled = self.size.of(height, width, self.patch_size * self.pooling, frames)
+        scaled = self.size.of(height, width, self.patch_size * self.merge_size, frames)
         return (
             -(-frames // self.frames_per_patch),
             scaled[0] // self.patch_size,
@@ -121,7 +120,7 @@ class ImageProcessor:
 
     def num_tokens(self, grid: Grid) -> int:
         """The placeholder tokens of a grid."""
-        return grid[0] * (grid[1] // self.pooling) * (grid[2] // self.pooling)
+        return grid[0] * (grid[1] // self.merge_size) * (grid[2] // self.merge_size)
 
     def scale(self, pixels: np.ndarray, frames: int = 1) -> np.ndarray:
         """An image in the size that its patches have, uint8 [height, width, 3].
@@ -145,12 +144,12 @@ class ImageProcessor:
             frames: of `scale`, in the order of time. One image fills all frames of its patches, and
                 a video's last frame those that are missing.
         """
-        n, p, b = self.frames_per_patch, self.patch_size, self.block_size
+        n, p, b = self.frames_per_patch, self.patch_size, self.merge_size
         frames = [*frames, *[frames[-1]] * (-len(frames) % n)]
         video = np.stack(frames)  # [frames, height, width, 3]
         rows, columns = video.shape[1] // p, video.shape[2] // p
         video = video.reshape(-1, n, rows // b, b, p, columns // b, b, p, 3)
-        # (time, block row, block column, row, column, channel, frame, pixel row, pixel column)
+        # (time, square row, square column, row, column, channel, frame, pixel row, pixel column)
         video = video.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
         values = self._values[np.arange(3)[:, None, None, None], video]
         return values.reshape(-1, self.patch_width)
@@ -175,12 +174,12 @@ def qwen2_5_vl_images(
 ) -> ImageProcessor:
     """The images of Qwen2-VL and Qwen2.5-VL (arXiv 2502.13923)."""
     size = PixelBudget(min_pixels, max_pixels)
-    return ImageProcessor(size, 14, 2, 2, 2, CLIP_MEAN, CLIP_STD)
+    return ImageProcessor(size, 14, 2, 2, CLIP_MEAN, CLIP_STD)
 
 
 def qwen3_vl_images(min_pixels: int = 256 * 256, max_pixels: int = 4096 * 4096) -> ImageProcessor:
     """The images of Qwen3-VL (arXiv 2511.21631)."""
-    return ImageProcessor(PixelBudget(min_pixels, max_pixels), 16, 2, 2, 2)
+    return ImageProcessor(PixelBudget(min_pixels, max_pixels), 16, 2, 2)
 
 
 def qwen3_vl_videos(

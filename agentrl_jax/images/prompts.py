@@ -1,4 +1,4 @@
-"""`ImageFormat`: how the prompts of a model family show images."""
+"""`ChatImages`: how the prompts of a model family show images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +25,10 @@ class PromptImage:
     start: int
     image: ModelImage
 
+    def moved(self, distance: int) -> "PromptImage":
+        """The image so many tokens later."""
+        return PromptImage(self.start + distance, self.image)
+
     @property
     def end(self) -> int:
         """The position after its last token."""
@@ -39,13 +43,26 @@ class RenderedPrompt:
     images: tuple[PromptImage, ...] = ()
 
     @property
+    def text_ids(self) -> TokenIds:
+        """The ids of a prompt for a model that is not given images.
+
+        Raises:
+            UserError: there are images in it.
+        """
+        if self.images:
+            raise UserError(
+                "a prompt with images cannot be used here: only the calls of episodes show images"
+            )
+        return self.ids
+
+    @property
     def image_spans(self) -> tuple[tuple[int, int], ...]:
         """[start, end) of each image's placeholder tokens."""
         return tuple((image.start, image.end) for image in self.images)
 
 
 @dataclass(frozen=True)
-class ImageFormat:
+class ChatImages:
     """A config's images: those of a model family, and where they are read from.
 
     The chat template writes `marker` for an image, in the place of which stand `before`, the
@@ -61,19 +78,19 @@ class ImageFormat:
     cache_bytes: int = CACHE_BYTES  # of scaled pixels
 
 
-def qwen2_5_vl_format(processor: ImageProcessor | None = None) -> ImageFormat:
+def qwen2_5_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
     """The images of Qwen2-VL's and Qwen2.5-VL's prompts."""
-    return ImageFormat(processor or qwen2_5_vl_images(), "<|image_pad|>", "<|image_pad|>")
+    return ChatImages(processor or qwen2_5_vl_images(), "<|image_pad|>", "<|image_pad|>")
 
 
-def qwen3_vl_format(processor: ImageProcessor | None = None) -> ImageFormat:
+def qwen3_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
     """The images of Qwen3-VL's prompts."""
-    return ImageFormat(processor or qwen3_vl_images(), "<|image_pad|>", "<|image_pad|>")
+    return ChatImages(processor or qwen3_vl_images(), "<|image_pad|>", "<|image_pad|>")
 
 
-def gemma3_format(processor: ImageProcessor | None = None) -> ImageFormat:
+def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
     """The images of Gemma 3's prompts."""
-    return ImageFormat(
+    return ChatImages(
         processor or gemma3_images(),
         "<start_of_image>",
         "<image_soft_token>",
@@ -94,17 +111,17 @@ def reject_images(messages: Sequence[Message]) -> None:
 class ImagePrompter:
     """Writes the tokens of images into prompts, or refuses images."""
 
-    def __init__(self, image_format: ImageFormat | None, codec: TextCodec) -> None:
+    def __init__(self, chat_images: ChatImages | None, codec: TextCodec) -> None:
         """Of a tokenizer.
 
         Args:
-            image_format: of the model family; None: images are refused.
+            chat_images: of the model family; None: images are refused.
             codec: of the tokenizer.
 
         Raises:
             UserError: the tokenizer lacks one of the format's tokens.
         """
-        self._format, self._codec, f = image_format, codec, image_format
+        self._format, self._codec, f = chat_images, codec, chat_images
         self.tokens = (f.marker, f.token) if f else ()  # that stand for images: no text spells them
         self._cache = ImageCache(f.processor, f.reader, f.cache_bytes) if f else None
         for token in self.tokens:

@@ -44,7 +44,7 @@ PROCESSORS: dict[str, tuple[ImageProcessor, Any]] = {
         ),
     ),
     "patches of 4 pixels": (
-        ImageProcessor(PixelBudget(64, 4096), 4, 2, 2, 2),
+        ImageProcessor(PixelBudget(64, 4096), 4, 2, 2),
         Qwen2VLImageProcessorPil(
             size=budget(64, 4096), patch_size=4, image_mean=HALF, image_std=HALF
         ),
@@ -91,7 +91,7 @@ def test_other_kinds_of_pixels_are_converted_as_hugging_face_does(mode: str):
 
 @pytest.mark.parametrize("shape", [(896, 896), (50, 300), (1000, 31)])
 def test_gemmas_patches_are_cut_from_hugging_faces_pixels(shape: tuple[int, int]):
-    """A patch is 14 x 14 pixels of each channel, row by row of patches."""
+    """A patch is 14 x 14 pixels of each channel; 4 x 4 of them are a token, row by row."""
     pixels = random_pixels(*shape, 5)
     reference = Gemma3ImageProcessorPil(size={"height": 896, "width": 896})
     expected = np.asarray(reference(Image.fromarray(pixels))["pixel_values"])[0]
@@ -100,13 +100,14 @@ def test_gemmas_patches_are_cut_from_hugging_faces_pixels(shape: tuple[int, int]
     assert processor.grid(*shape) == (1, 64, 64) and processor.num_tokens((1, 64, 64)) == 256
     for row, column in ((0, 0), (0, 1), (1, 0), (63, 62)):
         window = expected[:, 14 * row : 14 * row + 14, 14 * column : 14 * column + 14]
-        assert np.array_equal(patches[64 * row + column], window.ravel())
+        token = 16 * (row // 4) + column // 4
+        assert np.array_equal(patches[16 * token + 4 * (row % 4) + column % 4], window.ravel())
 
 
 def test_golden_patches():
     """An image whose pixel values are 9 y + x, with patches of one pixel: the order of patches."""
     pixels = np.repeat((9 * np.arange(4)[:, None] + np.arange(4))[..., None], 3, -1)
-    processor = ImageProcessor(PixelBudget(16, 16), 1, 2, 2, 2, (0.0,) * 3, (1.0,) * 3)
+    processor = ImageProcessor(PixelBudget(16, 16), 1, 2, 2, (0.0,) * 3, (1.0,) * 3)
     patches = patches_of(processor, pixels.astype(np.uint8))
     assert np.rint(255 * patches[:, 0]).tolist() == [
         *(0, 1, 9, 10), *(2, 3, 11, 12), *(18, 19, 27, 28), *(20, 21, 29, 30)
