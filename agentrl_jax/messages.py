@@ -27,6 +27,11 @@ class ImagePart:
         detail = {} if self.detail is None else {"detail": self.detail}
         return {"type": "image_url", "image_url": {"url": self.url, **detail}}
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ImagePart":
+        """The inverse of `to_dict`. Raises KeyError where a required field is missing."""
+        return cls(data["image_url"]["url"], data["image_url"].get("detail"))
+
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -118,9 +123,7 @@ class Message:
         content = data.get("content") or ""
         if not isinstance(content, str):
             content = tuple(
-                TextPart(part["text"])
-                if part["type"] == "text"
-                else ImagePart(part["image_url"]["url"], part["image_url"].get("detail"))
+                TextPart(part["text"]) if part["type"] == "text" else ImagePart.from_dict(part)
                 for part in content
             )
         calls = tuple(
