@@ -12,6 +12,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.image_format import ImageLayout, ImagePatches, ImageSpan, choose_bucket
 from agentrl_jax.images.cache import ModelImage
 from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.learner.image_rows import check_processor
 from agentrl_jax.policy import Params, Policy, VisionPolicy, image_format
 
 CACHE_BYTES = 512 * 2**20  # of features
@@ -104,19 +105,14 @@ class ImageEncoder:
         """Check the images of a prompt of so many tokens.
 
         Raises:
-            ValueError: an image is of another model, has too many patches, overlaps another one, or
+            UserError: an image is of another model.
+            ValueError: it has too many patches, overlaps another one, or
                 ends with the prompt, of which the last token is text.
         """
         position = 0
         for image in images:
-            processor, f = image.image.processor, self.format
-            sizes = processor.patch_size, processor.merge_size, processor.frames_per_patch
-            if sizes != (f.patch_size, f.merge_size, f.temporal_patch_size):
-                raise ValueError(
-                    "an image has (patch size, merge size, frames per patch) "
-                    f"{sizes}, the policy {(f.patch_size, f.merge_size, f.temporal_patch_size)}: "
-                    "give the agent the images of its policy"
-                )
+            f = self.format
+            check_processor(image.image.processor, f)
             if image.image.num_patches > self.buckets[-1]:
                 raise ValueError(
                     f"an image has {image.image.num_patches} patches and the engine takes at most "
