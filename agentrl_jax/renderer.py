@@ -11,13 +11,7 @@ from agentrl_jax.added_tokens import escaper, unescape
 from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
 from agentrl_jax.escaped_messages import MessageEscaper
-from agentrl_jax.images.prompts import (
-    ChatImages,
-    ImagePrompter,
-    PromptImage,
-    RenderedPrompt,
-    reject_images,
-)
+from agentrl_jax.images.prompts import ChatImages, ImagePrompter, RenderedPrompt
 from agentrl_jax.messages import Message, ToolSchema, assistant, user
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
 from agentrl_jax.tool_formats import HermesToolFormat, ToolFormat
@@ -34,6 +28,7 @@ class Renderer(Protocol):
 
     stop_ids: tuple[int, ...]
     codec: TextCodec  # of plain texts: an agent program may prompt with text
+    image_prompter: ImagePrompter  # of the images in its prompts, or refuses them
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
@@ -61,10 +56,6 @@ class Renderer(Protocol):
         """
         ...
 
-    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
-        """The images of new messages in the ids that `continuation_ids` returned for them."""
-        ...
-
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         """The assistant message of sampled ids, without the stop token.
 
@@ -88,17 +79,12 @@ class Renderer(Protocol):
         ...
 
 
-def decode_action(renderer: Renderer, action: TokenIds) -> str:
-    """The text of sampled ids, without the stop token."""
-    has_stop = len(action) > 0 and int(action[-1]) in renderer.stop_ids
-    return renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
-
-
 def _parsed_action(
     renderer: Renderer, action: TokenIds, tools: Sequence[ToolSchema] = ()
 ) -> Message:
     """The message of sampled ids; `raw_text` keeps its text where added tokens were sampled."""
-    text = decode_action(renderer, action)
+    has_stop = len(action) > 0 and int(action[-1]) in renderer.stop_ids
+    text = renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
     message = renderer.parse_text(text, tools)
     control_ids = renderer.codec.added_tokens.control_ids.difference(renderer.stop_ids)
     return message if control_ids.isdisjoint(action.tolist()) else message.replace(raw_text=text)
@@ -119,6 +105,7 @@ class TextRenderer:
 
     def __init__(self, tokenizer: Any, stop: str = "\n") -> None:
         self.codec = TextCodec(tokenizer)
+        self.image_prompter = ImagePrompter(None, self.codec)
         added_tokens = self.codec.added_tokens
         self._escape = escaper(added_tokens.ids)
         self._escape_special = escaper(added_tokens.special)
@@ -139,7 +126,7 @@ class TextRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        reject_images(messages)
+        self.image_prompter.check(messages)
         if tools:
             raise UserError("a plain transcript does not support tools: use a chat renderer")
         parts = [self._message_ids(m) for m in messages]
@@ -152,7 +139,7 @@ class TextRenderer:
         new_messages: Sequence[Message],
         tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
-        reject_images(new_messages)
+        self.image_prompter.check(new_messages)
         closed = len(call.action) > 0 and int(call.action[-1]) in self.stop_ids
         return np.concatenate(
             [
@@ -160,9 +147,6 @@ class TextRenderer:
                 *map(self._message_ids, new_messages),
             ]
         )
-
-    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
-        return ()
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         return _parsed_action(self, action)
@@ -216,7 +200,7 @@ class ChatRenderer:
         self._stop_text = stop or tokenizer.eos_token
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
         self._tools_as_text = tools_as_text
-        self._prompter = ImagePrompter(images, self.codec)
+        self.image_prompter = ImagePrompter(images, self.codec)
         self._template = ChatTemplate(tokenizer, self._prepare)
         self._escaper = MessageEscaper(
             tool_format,
@@ -232,7 +216,7 @@ class ChatRenderer:
         """
         chat = self._template.prompt_text([user("a"), assistant("b"), user("c")])
         named = {self._stop_text, *self.codec.tokenizer.all_special_tokens}
-        named.update(self._prompter.tokens)
+        named.update(self.image_prompter.tokens)
         special = self.codec.added_tokens.special
         return escaper([token for token in special if token in named or token in chat])
 
@@ -240,7 +224,7 @@ class ChatRenderer:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> tuple[Sequence[Message], Sequence[ToolSchema]]:
         """Messages and tools as the template gets them: what spells added tokens is escaped."""
-        self._prompter.check(messages)
+        self.image_prompter.check(messages)
         prepared = [self._escaper.message(message) for message in messages]
         tools = self._escaper.tools(tools)
         if not self._tools_as_text:
@@ -250,11 +234,8 @@ class ChatRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        ids = self._prompter.encode(self._template.prompt_text(messages, tools), messages)
-        return RenderedPrompt(ids, self.prompt_images(ids, messages))
-
-    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
-        return self._prompter.prompt_images(ids, messages)
+        ids = self.image_prompter.encode(self._template.prompt_text(messages, tools), messages)
+        return RenderedPrompt(ids, self.image_prompter.prompt_images(ids, messages))
 
     def continuation_ids(
         self,
@@ -270,7 +251,7 @@ class ChatRenderer:
             if not added.startswith(self._stop_text):
                 return None
             added = added.removeprefix(self._stop_text)
-        return self._prompter.encode(added, new_messages)
+        return self.image_prompter.encode(added, new_messages)
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         return _parsed_action(self, action, tools)

@@ -16,6 +16,7 @@ from agentrl_jax.images.processor import (
 )
 from agentrl_jax.messages import Message
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
+from agentrl_jax.trajectories import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +100,6 @@ def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
     )
 
 
-def reject_images(messages: Sequence[Message]) -> None:
-    """Raises UserError where there are images."""
-    if any(message.images for message in messages):
-        raise UserError(
-            "this renderer does not show images: give the agent a chat renderer with the image "
-            "format of a vision model"
-        )
-
-
 class ImagePrompter:
     """Writes the tokens of images into prompts, or refuses images."""
 
@@ -133,8 +125,11 @@ class ImagePrompter:
 
     def check(self, messages: Sequence[Message]) -> None:
         """Raises UserError where there are images and no format shows them."""
-        if self._format is None:
-            reject_images(messages)
+        if self._format is None and any(message.images for message in messages):
+            raise UserError(
+                "this renderer does not show images: give the agent a chat renderer with the "
+                "images of a vision model (ChatFormat(images=...))"
+            )
 
     def encode(self, text: str, messages: Sequence[Message]) -> TokenIds:
         """The ids of a chat template's text, in which all that outside texts spell is escaped.
@@ -172,6 +167,32 @@ class ImagePrompter:
             prompt_images.append(PromptImage(int(positions[first]), image))
             first += image.num_tokens
         return tuple(prompt_images)
+
+    def recorded_images(self, call: Call) -> tuple[PromptImage, ...]:
+        """The images of a call's prompt.
+
+        Raises:
+            UserError: images are refused, or have other numbers of tokens here.
+        """
+        if not call.images:
+            return ()
+        if self._cache is None:
+            raise UserError("a prompt with images needs a renderer with the images of its model")
+        starts = (start for start, _ in call.image_spans)
+        images = tuple(map(PromptImage, starts, map(self._cache.get, call.images)))
+        if RenderedPrompt(call.prompt, images).image_spans != call.image_spans:
+            raise UserError(
+                "the images of a prompt have other numbers of tokens than where it was written: "
+                "their preprocessing has changed"
+            )
+        return images
+
+    def extended_images(
+        self, call: Call, bridge: TokenIds, new_messages: Sequence[Message]
+    ) -> tuple[PromptImage, ...]:
+        """The images of a prompt that extends a call by the ids of these messages."""
+        added = self.prompt_images(bridge, new_messages)
+        return (*self.recorded_images(call), *(image.moved(call.length) for image in added))
 
     def _placeholders(self, ids: TokenIds) -> np.ndarray:
         assert self._format is not None

@@ -84,8 +84,8 @@ class PromptBuilder:
         self, agent: Agent, opening: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> None:
         self._agent, self._opening, self._tools = agent, opening, tools
-        # The view of each call with the call's own message last, and the images of its prompt.
-        self._history: list[tuple[list[Message], Call, tuple[PromptImage, ...]]] = []
+        # The view of each call with the call's own message last.
+        self._history: list[tuple[list[Message], Call]] = []
         self.images: tuple[PromptImage, ...] = ()  # of the last prompt
         self._last_view: list[Message] = []
         self._buffer = TokenBuffer()
@@ -113,15 +113,15 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message]) -> tuple[TokenIds, Call | None]:
         """The prompt that ends in these messages, and the call that it extends (or None)."""
         view = self._last_view = list(messages)
-        for earlier_view, call, images in reversed(self._history):
+        for earlier_view, call in reversed(self._history):
             if view[: len(earlier_view)] == earlier_view:
                 new_messages = view[len(earlier_view) :]
-                bridge = self._agent.renderer.continuation_ids(
-                    call, earlier_view, new_messages, self._tools
-                )
+                renderer = self._agent.renderer
+                bridge = renderer.continuation_ids(call, earlier_view, new_messages, self._tools)
                 if bridge is not None:
-                    added = self._agent.renderer.prompt_images(bridge, new_messages)
-                    self.images = (*images, *(image.moved(call.length) for image in added))
+                    self.images = renderer.image_prompter.extended_images(
+                        call, bridge, new_messages
+                    )
                     return self._buffer.extend(call.prompt, call.action, bridge), call
         prompt = self._agent.renderer.render(view, self._tools)
         self.images = prompt.images
@@ -129,4 +129,4 @@ class PromptBuilder:
 
     def add_call(self, call: Call, message: Message) -> None:
         """Add the policy's answer to the last prompt."""
-        self._history.append(([*self._last_view, message], call, self.images))
+        self._history.append(([*self._last_view, message], call))

@@ -117,7 +117,7 @@ def test_continuations_have_the_ids_and_images_of_whole_prompts(name: str, turns
         offset = len(call.prompt) + len(call.action)
         images += [
             type(image)(offset + image.start, image.image)
-            for image in renderer.prompt_images(added, new)
+            for image in renderer.image_prompter.prompt_images(added, new)
         ]
         history += new
         ids = np.concatenate([call.ids, added])
