@@ -23,6 +23,7 @@ ENVIRONMENTS = {
     "agentrl/Arithmetic-v0": ("agentrl_jax.envs.diagnostic.arithmetic:Arithmetic", {}),
     "agentrl/Calculator-v0": ("agentrl_jax.envs.diagnostic.calculator:Calculator", {}),
     "agentrl/Chain-v0": ("agentrl_jax.envs.diagnostic.chain:Chain", {}),
+    "agentrl/CountSquares-v0": ("agentrl_jax.envs.diagnostic.count_squares:CountSquares", {}),
     "agentrl/Desk-v0": ("agentrl_jax.envs.diagnostic.desk:Desk", {}),
     "agentrl/KeyDoor-v0": ("agentrl_jax.envs.diagnostic.keydoor:KeyDoor", {}),
     "agentrl/Lookup-v0": ("agentrl_jax.envs.diagnostic.lookup:Lookup", {}),
