@@ -19,7 +19,10 @@ from agentrl_jax.models.vision.config import VisionConfig
 from agentrl_jax.models.vision.policy import VisionLanguageConfig
 from agentrl_jax.policy import PolicyInputs
 
-EVERY = pytest.mark.parametrize("name", CONFIGS)
+slow = pytest.mark.slow
+ONE_FAST = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "qwen2.5" else slow) for name in CONFIGS]
+)
 
 
 @pytest.mark.parametrize("lengths", [(4, 4, 1, 3, 4, 4, 2, 4), (1, 4, 4, 4, 4, 4)])
@@ -38,7 +41,7 @@ def test_local_attention_is_attention_within_segments(lengths):
         np.testing.assert_allclose(got[ids > 0], want[ids > 0], atol=1e-6)
 
 
-@EVERY
+@ONE_FAST
 def test_an_images_features_do_not_depend_on_its_row(name):
     policy = CONFIGS[name].build(VOCAB)
     params, form = random_params(policy), policy.image_format
@@ -55,25 +58,25 @@ def test_an_images_features_do_not_depend_on_its_row(name):
     for row, order in ((0, [0, 1, 2]), (1, [2, 1, 0])):
         start = 0
         for i in order:
-            alone = np.asarray(encode(params, form.pack([[images[i]]], len(images[i].patches))))[0]
+            alone = np.asarray(encode(params, form.pack([[images[i]], [], []], 180)))[0]
             part = features[row, start : start + counts[i]]
-            np.testing.assert_allclose(part, alone, atol=2e-5)
+            np.testing.assert_allclose(part, alone[: counts[i]], atol=2e-5)
             start += counts[i]
     assert np.isfinite(features).all()
 
 
-@pytest.mark.parametrize("name", ["qwen2.5", "qwen3"])
+@pytest.mark.parametrize("name", ["qwen2.5", pytest.param("qwen3", marks=slow)])
 def test_a_videos_frames_are_encoded_as_images_are(name):
     policy = CONFIGS[name].build(VOCAB)
     form, params = policy.image_format, random_params(policy)
     video = random_image(form, (3, 6, 4), np.random.default_rng(2))
     frames = [ImagePatches(x, (1, 6, 4)) for x in np.split(video.patches, 3)]
     packed = form.pack([[video], frames], 72)
-    whole, apart = np.asarray(policy.encode_images(params, packed))
+    whole, apart = np.asarray(jax.jit(policy.encode_images)(params, packed))
     np.testing.assert_allclose(whole, apart, atol=1e-6)
 
 
-@EVERY
+@ONE_FAST
 def test_images_of_a_bucket_compile_once(name):
     policy = CONFIGS[name].build(VOCAB)
     form, params = policy.image_format, random_params(policy)
@@ -97,8 +100,8 @@ def loss(policy: Any, params: Any, inputs: PolicyInputs) -> Any:
     ("name", "sizes"),
     [
         ("qwen2.5", {"data": 2, "fsdp": 2, "tensor": 2}),
-        pytest.param("qwen3", {"fsdp": 4, "tensor": 2}, marks=pytest.mark.slow),
-        pytest.param("gemma", {"data": 2, "fsdp": 2, "tensor": 2}, marks=pytest.mark.slow),
+        pytest.param("qwen3", {"fsdp": 4, "tensor": 2}, marks=slow),
+        pytest.param("gemma", {"data": 2, "fsdp": 2, "tensor": 2}, marks=slow),
     ],
 )
 def test_eight_devices_give_one_devices_loss_and_gradient(name, sizes):
@@ -158,8 +161,8 @@ def test_images_without_an_index_or_with_other_rows_are_refused():
     document = make_document(form, [(1, 4, 4)], 0)
     inputs = packed_inputs(form, [[document]], 16)
     with pytest.raises(UserError, match="images of a batch need `image_index`"):
-        policy.apply(params, dataclasses.replace(inputs, image_index=None))
+        jax.eval_shape(policy.apply, params, dataclasses.replace(inputs, image_index=None))
     assert isinstance(inputs.images, PackedImages)
     two = jax.tree.map(lambda x: np.concatenate([x, x]), inputs.images)
     with pytest.raises(UserError, match="a batch of 1 rows of tokens needs as many rows of"):
-        policy.apply(params, dataclasses.replace(inputs, images=two))
+        jax.eval_shape(policy.apply, params, dataclasses.replace(inputs, images=two))

@@ -15,14 +15,21 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.quantized import int8, is_quantized
 from agentrl_jax.policy import PolicyInputs, VisionPolicy, image_format
 
-EVERY = pytest.mark.parametrize("name", CONFIGS)
+slow = pytest.mark.slow
+
+
+def one_fast(fast: str) -> Any:
+    """Of the kinds of policies, only this is in the fast tests."""
+    names = [pytest.param(name, marks=() if name == fast else slow) for name in CONFIGS]
+    return pytest.mark.parametrize("name", names)
 
 
 def logits_of(policy: Any, params: Any, inputs: PolicyInputs) -> np.ndarray:
-    return np.asarray(policy.logits(params, policy.apply(params, inputs).hidden))
+    forward = jax.jit(lambda params, x: policy.logits(params, policy.apply(params, x).hidden))
+    return np.asarray(forward(params, inputs))
 
 
-@EVERY
+@one_fast("qwen2.5")
 def test_the_order_of_images_changes_what_follows_them_and_nothing_before(name):
     policy = CONFIGS[name].build(VOCAB)
     form, params = policy.image_format, random_params(policy)
@@ -40,7 +47,7 @@ def test_tokens_of_an_image_attend_to_all_of_it_in_gemma_and_not_past_it():
     form, params = policy.image_format, random_params(policy)
     document = make_document(form, [(1, 6, 6)], 0)
     inputs = packed_inputs(form, [[document]], 36)
-    features = policy.encode_images(params, inputs.images)
+    features = jax.jit(policy.encode_images)(params, inputs.images)
     index = inputs.image_index
     inputs = dataclasses.replace(inputs, images=None, image_index=None)
 
@@ -53,12 +60,13 @@ def test_tokens_of_an_image_attend_to_all_of_it_in_gemma_and_not_past_it():
         return policy.apply(params, given).hidden[0, first_token].sum()
 
     start = document.spans[0].start
+    gradient_of = jax.jit(jax.grad(hidden))
     for token, reach in ((start, 4), (start + 2, 4), (start - 1, 0)):
-        gradient = np.asarray(jax.grad(hidden)(features, token))[0]
+        gradient = np.asarray(gradient_of(features, token))[0]
         assert (np.abs(gradient).max(axis=-1) > 1e-7).sum() == reach
 
 
-@EVERY
+@one_fast("gemma")
 def test_branches_of_a_shared_prefix_see_its_images(name):
     policy = CONFIGS[name].build(VOCAB)
     form, params = policy.image_format, random_params(policy)
@@ -100,7 +108,7 @@ def test_frozen_parts_are_not_trained(frozen, count):
     assert jax.tree.structure(trainable) == jax.tree.structure(random_params(policy))
 
 
-@EVERY
+@one_fast("gemma")
 def test_adapters_of_the_tower_add_nothing_at_first_and_merge_into_its_weights(name):
     matrix = "qkv" if CONFIGS[name].vision.fused_qkv else "query"
     targets = ("query", "down", f"vision.{matrix}", "vision.out", "vision.down")
@@ -118,17 +126,20 @@ def test_adapters_of_the_tower_add_nothing_at_first_and_merge_into_its_weights(n
     got, merged = logits_of(policy, params, inputs), policy.merge(params)
     assert np.abs(got - plain).max() > 1e-2
     np.testing.assert_allclose(got, logits_of(base, merged, inputs), atol=1e-4)
-    features = policy.encode_images(policy.unstack(params), inputs.images)
-    np.testing.assert_allclose(features, base.encode_images(merged, inputs.images), atol=1e-4)
-    gradient = jax.grad(lambda x: jnp.sum(policy.apply(params | {"adapters": x}, inputs).hidden))(
-        params["adapters"]
-    )
+    features = jax.jit(policy.encode_images)(policy.unstack(params), inputs.images)
+    want = jax.jit(base.encode_images)(merged, inputs.images)
+    np.testing.assert_allclose(features, want, atol=1e-4)
+
+    def total(adapters: Any) -> Any:
+        return jnp.sum(policy.apply(params | {"adapters": adapters}, inputs).hidden)
+
+    gradient = jax.jit(jax.grad(total))(params["adapters"])
     assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(gradient["vision"]))
 
 
 def test_the_tower_stays_dense_where_the_decoder_is_quantized():
     policy = LoraConfig(QWEN3, rank=2, quantize=int8).build(VOCAB)
-    base = policy.init(jax.random.key(0))["base"]
+    base = jax.eval_shape(policy.init, jax.random.key(0))["base"]
     assert is_quantized(base["layers"]["attention"]["query"])
     assert not any(map(is_quantized, jax.tree.leaves(base["vision"], is_leaf=is_quantized)))
 
