@@ -23,6 +23,7 @@ from agentrl_jax.models import load, save
 from agentrl_jax.models.hf.configs import config_from_hf, config_to_json
 from agentrl_jax.models.hf.parameter_trees import tensors_to_save
 from agentrl_jax.models.hf.policy_tensors import tensor_layouts
+from agentrl_jax.models.vision.policy import VisionLanguageModel
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHAPES = json.loads((GOLDEN / "vision_shapes.json").read_text())
@@ -54,7 +55,9 @@ def numbers():
 @functools.cache
 def model(case):
     with tempfile.TemporaryDirectory() as folder:
-        return load(write_folder(Path(folder), VISION_CASES[case], SHAPES[case]))
+        policy, params = load(write_folder(Path(folder), VISION_CASES[case], SHAPES[case]))
+    assert isinstance(policy, VisionLanguageModel)
+    return policy, params
 
 
 @functools.cache

@@ -36,8 +36,8 @@ def test_local_attention_is_attention_within_segments(lengths):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     want = np.einsum("rnqk,rknh->rqnh", weights / weights.sum(-1, keepdims=True), value)
     for longest in (0, 4):
-        arrays = (jnp.asarray(x) for x in (query, key, value, ids))
-        got = np.asarray(attend_segments(*arrays, 0.3, longest))
+        heads = (jnp.asarray(x) for x in (query, key, value))
+        got = np.asarray(attend_segments(*heads, jnp.asarray(ids), scale=0.3, max_length=longest))
         np.testing.assert_allclose(got[ids > 0], want[ids > 0], atol=1e-6)
 
 

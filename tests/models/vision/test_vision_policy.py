@@ -48,7 +48,7 @@ def test_tokens_of_an_image_attend_to_all_of_it_in_gemma_and_not_past_it():
     document = make_document(form, [(1, 6, 6)], 0)
     inputs = packed_inputs(form, [[document]], 36)
     features = jax.jit(policy.encode_images)(params, inputs.images)
-    index = inputs.image_index
+    index = np.asarray(inputs.image_index)
     inputs = dataclasses.replace(inputs, images=None, image_index=None)
 
     def hidden(features: Any, first_token: Any) -> Any:
