@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.fixtures import device_mesh, record_compilations
-from support.vision_folders import make_document, packed_inputs, random_image
 from support.tower_policies import CONFIGS, QWEN2_5, VOCAB, random_params, some_grids
+from support.vision_folders import make_document, packed_inputs, random_image
 
 from agentrl_jax.distributed.sharding import batch_sharding, weight_shardings
 from agentrl_jax.errors import UserError
@@ -36,8 +36,8 @@ def test_local_attention_is_attention_within_segments(lengths):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     want = np.einsum("rnqk,rknh->rqnh", weights / weights.sum(-1, keepdims=True), value)
     for longest in (0, 4):
-        heads = (jnp.asarray(x) for x in (query, key, value))
-        got = np.asarray(attend_segments(*heads, jnp.asarray(ids), scale=0.3, max_length=longest))
+        q, k, v = (jnp.asarray(x) for x in (query, key, value))
+        got = np.asarray(attend_segments(q, k, v, jnp.asarray(ids), 0.3, longest))
         np.testing.assert_allclose(got[ids > 0], want[ids > 0], atol=1e-6)
 
 

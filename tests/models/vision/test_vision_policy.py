@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.vision_folders import make_document, packed_inputs
 from support.tower_policies import CONFIGS, QWEN3, VOCAB, random_params, some_grids
+from support.vision_folders import make_document, packed_inputs
 
 from agentrl_jax.models.adapters import LoraConfig
 from agentrl_jax.models.decoder import DecoderConfig
@@ -47,6 +47,7 @@ def test_tokens_of_an_image_attend_to_all_of_it_in_gemma_and_not_past_it():
     form, params = policy.image_format, random_params(policy)
     document = make_document(form, [(1, 6, 6)], 0)
     inputs = packed_inputs(form, [[document]], 36)
+    assert inputs.images is not None
     features = jax.jit(policy.encode_images)(params, inputs.images)
     index = np.asarray(inputs.image_index)
     inputs = dataclasses.replace(inputs, images=None, image_index=None)
@@ -126,6 +127,7 @@ def test_adapters_of_the_tower_add_nothing_at_first_and_merge_into_its_weights(n
     got, merged = logits_of(policy, params, inputs), policy.merge(params)
     assert np.abs(got - plain).max() > 1e-2
     np.testing.assert_allclose(got, logits_of(base, merged, inputs), atol=1e-4)
+    assert inputs.images is not None
     features = jax.jit(policy.encode_images)(policy.unstack(params), inputs.images)
     want = jax.jit(base.encode_images)(merged, inputs.images)
     np.testing.assert_allclose(features, want, atol=1e-4)
