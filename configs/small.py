@@ -7,8 +7,9 @@ numbers of steps below.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
@@ -47,13 +48,20 @@ class SmallTask:
 
 
 ARITHMETIC = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"})
+# Fine-tuned on it, a policy mostly repeats its first answer.
 TWO_ATTEMPTS = SmallTask(
-    "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+", "always": True}
+    "Arithmetic-v0", "sticky", 96, 4, {"largest": 20, "operators": "+", "always": True}
 )
+# So hard that few first answers are right.
+HARD_SUMS = SmallTask("Arithmetic-v0", "mixture", 144, 5, {"largest": 12}, sft_steps=150)
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
 SHORT_CHAIN = SmallTask("Chain-v0", "weak", 128, 3, {"length": 8, "horizon": 10}, sft_steps=150)
+# No mistake is allowed.
+STRICT_CHAIN = SmallTask(
+    "Chain-v0", "mixture", 128, 3, {"length": 8, "letters": 8, "horizon": 8}, sft_steps=150
+)
 DESK = SmallTask("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = SmallTask("KeyDoor-v0", "weak", 288, 6)
 # The random policy seldom solves these.
@@ -62,6 +70,8 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
+# Few cloned episodes follow all three relations.
+LONG_LOOKUP = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3}, sft_steps=200)
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most
@@ -140,6 +150,32 @@ def small_experiment(
         ),
         **fields,
     )
+
+
+def from_one_start(base: Experiment, method: Experiment) -> Experiment:
+    """Both experiments' last phases in one run, as `base` and `method`, which start from the same
+    fine-tuned weights and meet the same tasks.
+    """
+    sides = {
+        name: replace(experiment.phases["rl"], label=name, start="sft")
+        for name, experiment in (("base", base), ("method", method))
+    }
+    return replace(method, phases={"sft": method.phases["sft"], **sides})
+
+
+def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experiment]:
+    """Adds the variant `pair`: `from_one_start` of the variants `base` and `method`."""
+
+    @functools.wraps(get_config)
+    def get_config_with_pair(variant: str = "method") -> Experiment:
+        if variant == "pair":
+            return from_one_start(get_config("base"), get_config("method"))
+        try:
+            return get_config(variant)
+        except UserError as error:
+            raise UserError(f"{error}, pair") from None
+
+    return get_config_with_pair
 
 
 def rollouts(tasks: int = 16, group_size: int = 8, **fields: Any) -> Rollouts:

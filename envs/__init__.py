@@ -33,7 +33,9 @@ ENVIRONMENTS = {
     "agentrl/OpenSpiel-v0": ("agentrl_jax.envs.adapters.open_spiel:OpenSpiel", {}),
     "agentrl/PettingZoo-v0": ("agentrl_jax.envs.adapters.pettingzoo_games:PettingZoo", {}),
     "agentrl/TextArena-v0": ("agentrl_jax.envs.adapters.textarena_game:TextArena", {}),
+    "agentrl/TextCraft-v0": ("agentrl_jax.envs.textcraft.textcraft:TextCraft", {}),
     "agentrl/TextWorld-v0": ("agentrl_jax.envs.adapters.textworld_game:TextWorld", {}),
+    "agentrl/BabyAI-v0": ("agentrl_jax.envs.adapters.babyai:BabyAI", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),
     "agentrl/SearchProposals-v0": ("agentrl_jax.envs.search.search_proposals:SearchProposals", {}),
@@ -49,12 +51,26 @@ ENVIRONMENTS = {
     "agentrl/OpenEnv-v0": ("agentrl_jax.envs.remote.openenv:OpenEnv", {}),
     "agentrl/NemoGym-v0": ("agentrl_jax.envs.remote.nemo_gym:NemoGym", {}),
     "agentrl/CodeProblems-v0": ("agentrl_jax.envs.code.code_problems:CodeProblems", {}),
+    "agentrl/ServedCodeProblems-v0": (
+        "agentrl_jax.envs.code.served_code_problems:ServedCodeProblems",
+        {},
+    ),
     "agentrl/ReasoningGym-v0": ("agentrl_jax.envs.code.reasoning_gym_problems:ReasoningGym", {}),
     "agentrl/TableQuestions-v0": (
         "agentrl_jax.envs.code.tables.table_questions:TableQuestions",
         {},
     ),
     "agentrl/SqlQuestions-v0": ("agentrl_jax.envs.sql.sql_questions:SqlQuestions", {}),
+    "agentrl/SceneQuestions-v0": ("agentrl_jax.envs.vision.scene_questions:SceneQuestions", {}),
+    "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
+    "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
+    "agentrl/GridGrounding-v0": ("agentrl_jax.envs.vision.grounding:GridGrounding", {}),
+    "agentrl/PageQuestions-v0": ("agentrl_jax.envs.vision.page_questions:PageQuestions", {}),
+    "agentrl/RoomLayouts-v0": ("agentrl_jax.envs.vision.room_layouts:RoomLayouts", {}),
+    "agentrl/TransformedImages-v0": (
+        "agentrl_jax.envs.vision.transformed_images:TransformedImages",
+        {},
+    ),
     "agentrl/Prover-v0": ("agentrl_jax.envs.prover.prover:Prover", {}),
 }
 

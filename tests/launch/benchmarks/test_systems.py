@@ -39,7 +39,7 @@ OTHER_CONFIGS = {
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "tools_grpo.py",
     "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip
-BENCHMARKS = {"MINT"}  # published without a method of their own
+BENCHMARKS = {"MINT", "VerlTool"}  # published without a method of their own
 WITH_CONFIGS = [system for system in SYSTEMS if system.configs]
 
 
