@@ -34,6 +34,7 @@ NEEDS = {
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
     "agentrl/BabyAI-v0": "minigrid",
+    "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 # They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
