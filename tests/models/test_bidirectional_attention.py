@@ -81,11 +81,14 @@ def test_queries_in_blocks_give_the_same(options, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_tpus_kernel_attends_to_whole_segments():
-    inputs, options = row([100, 20, 8], [(3, 4)], size=64), ScoreOptions(SCALE, causal=False)
+@pytest.mark.parametrize("window", [0, 100])
+def test_a_tpus_kernel_attends_to_whole_segments(window):
+    options = ScoreOptions(SCALE, window, causal=False)
+    inputs = row([100, 20, 8], [(3, 4)], size=64)
     got = splash_rows(inputs, options, interpret=True)[0]
     real = np.asarray(inputs.segment_ids)[0] > 0
-    np.testing.assert_allclose(got[real], loop(inputs, options)[real], atol=1e-5)
+    want = loop(inputs, ScoreOptions(SCALE, causal=False))
+    np.testing.assert_allclose(got[real], want[real], atol=1e-5)
 
 
 def test_slots_of_a_cache_are_seen_to_the_end_of_an_image():
