@@ -29,7 +29,8 @@ from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.image_rows import ImagePacker, ImageRows
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.packing import Batch, pack, pack_branches, split_bins
-from agentrl_jax.learner.sequences import TrainingSequence, sequences_of, unique_sequences
+from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
+from agentrl_jax.learner.unique_sequences import unique_sequences
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.vision.policy import VISION
