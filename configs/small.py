@@ -7,8 +7,9 @@ numbers of steps below.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
@@ -54,6 +55,10 @@ CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest"
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
 SHORT_CHAIN = SmallTask("Chain-v0", "weak", 128, 3, {"length": 8, "horizon": 10}, sft_steps=150)
+# No mistake is allowed.
+STRICT_CHAIN = SmallTask(
+    "Chain-v0", "mixture", 128, 3, {"length": 8, "letters": 8, "horizon": 8}, sft_steps=150
+)
 DESK = SmallTask("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = SmallTask("KeyDoor-v0", "weak", 288, 6)
 # The random policy seldom solves these.
@@ -140,6 +145,32 @@ def small_experiment(
         ),
         **fields,
     )
+
+
+def from_one_start(base: Experiment, method: Experiment) -> Experiment:
+    """Both experiments' last phases in one run, as `base` and `method`, which start from the same
+    fine-tuned weights and meet the same tasks.
+    """
+    sides = {
+        name: replace(experiment.phases["rl"], label=name, start="sft")
+        for name, experiment in (("base", base), ("method", method))
+    }
+    return replace(method, phases={"sft": method.phases["sft"], **sides})
+
+
+def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experiment]:
+    """Adds the variant `pair`: `from_one_start` of the variants `base` and `method`."""
+
+    @functools.wraps(get_config)
+    def get_config_with_pair(variant: str = "method") -> Experiment:
+        if variant == "pair":
+            return from_one_start(get_config("base"), get_config("method"))
+        try:
+            return get_config(variant)
+        except UserError as error:
+            raise UserError(f"{error}, pair") from None
+
+    return get_config_with_pair
 
 
 def rollouts(tasks: int = 16, group_size: int = 8, **fields: Any) -> Rollouts:

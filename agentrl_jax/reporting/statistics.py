@@ -51,6 +51,42 @@ def difference_interval(
     return mean_interval(x - y)
 
 
+def paired_p_value(
+    a: Sequence[float | int] | np.ndarray, b: Sequence[float | int] | np.ndarray
+) -> float:
+    """The two-sided p-value of the paired t test, 2 P(T > |mean| sqrt(n) / s) for n differences.
+
+    1 for fewer than two pairs and where the mean of the differences a - b is zero; else 0 where
+    all of them are equal.
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    mean, half = difference_interval(a, b)
+    n = len(a)
+    if n < 2 or mean == 0:
+        return 1.0
+    if half == 0:
+        return 0.0
+    from scipy.special import stdtr, stdtrit
+
+    t = abs(mean) / half * float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+    return 2 * float(stdtr(n - 1, -t))
+
+
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """The p-values of a family of tests, adjusted by Holm (1979), in the order given.
+
+    max over the j <= i smallest of min(1, (m - j + 1) p_(j)): tests whose adjusted value is at most
+    .05 contain a false rejection with probability .05 at most.
+    """
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted
+
+
 def wilson_interval(wins: int, n: int) -> tuple[float, float]:
     """The 95 % score interval of a proportion, (low, high), after Wilson (1927).
 

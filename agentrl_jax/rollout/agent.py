@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.rollout.token_buffer import TokenBuffer
@@ -85,6 +86,7 @@ class PromptBuilder:
         self._agent, self._opening, self._tools = agent, opening, tools
         # The view of each call with the call's own message last.
         self._history: list[tuple[list[Message], Call]] = []
+        self.images: tuple[PromptImage, ...] = ()  # of the last prompt
         self._last_view: list[Message] = []
         self._buffer = TokenBuffer()
 
@@ -114,12 +116,16 @@ class PromptBuilder:
         for earlier_view, call in reversed(self._history):
             if view[: len(earlier_view)] == earlier_view:
                 new_messages = view[len(earlier_view) :]
-                bridge = self._agent.renderer.continuation_ids(
-                    call, earlier_view, new_messages, self._tools
-                )
+                renderer = self._agent.renderer
+                bridge = renderer.continuation_ids(call, earlier_view, new_messages, self._tools)
                 if bridge is not None:
+                    self.images = renderer.image_prompter.extended_images(
+                        call, bridge, new_messages
+                    )
                     return self._buffer.extend(call.prompt, call.action, bridge), call
-        return self._agent.renderer.render(view, self._tools).ids, None
+        prompt = self._agent.renderer.render(view, self._tools)
+        self.images = prompt.images
+        return prompt.ids, None
 
     def add_call(self, call: Call, message: Message) -> None:
         """Add the policy's answer to the last prompt."""

@@ -10,6 +10,7 @@ from agentrl_jax.launch.benchmarks.cached_bench import CachedBench
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.verdicts import load_verdicts
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.launch.sweeps.table import MISSING
 
@@ -48,7 +49,7 @@ class Methods(CachedBench):
         self._run_missing(cached, Path(self.runs))
         return {
             "bench": "methods",
-            "comparisons": {x.name: self._verdict(x) for x in self.comparisons},
+            "comparisons": self._verdicts(),
         }
 
     def _markdown(self) -> str:
@@ -60,6 +61,7 @@ class Methods(CachedBench):
             text = table(self.comparisons, Path(self.folder))
             doc_tables.replace_section(Path(self.page), section, text)
 
-    def _verdict(self, comparison: Comparison) -> str:
-        verdict = comparison.verdict(comparison.load_values(Path(self.folder)))
-        return verdict[1] if verdict else MISSING
+    def _verdicts(self) -> dict[str, str]:
+        verdicts = load_verdicts(self.comparisons, Path(self.folder))
+        known = {name: verdict.text for name, verdict in verdicts.items()}
+        return {row.name: known.get(row.name, MISSING) for row in self.comparisons}

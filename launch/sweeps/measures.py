@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,42 +13,53 @@ from agentrl_jax.storage.config_json import read_config_data
 from agentrl_jax.storage.run_folder import read_summary
 
 
+class MeasureFunction(Protocol):
+    """A function of a run folder, and of the name of a phase; empty: the last one."""
+
+    def __call__(self, run_dir: Path, phase: str = "") -> float: ...
+
+
 @dataclass(frozen=True)
 class Measure:
     """A number with a name."""
 
     name: str
-    compute: Callable[[Path], float]  # run folder -> number
+    compute: MeasureFunction
 
 
-def last_row(run_dir: Path) -> dict[str, Any]:
-    """The row of the summary's table for the policy after the last phase.
+def last_row(run_dir: Path, phase: str = "") -> dict[str, Any]:
+    """The row of the summary's table for the policy after a phase; empty: the last one.
 
     Raises:
-        UserError: the run had no phase.
+        UserError: the run had no phase, or none of that name that trained a policy.
     """
     rows = _rows(run_dir)
     if not rows:
         raise UserError(f"the run in {run_dir} trained nothing: its config has no phases")
-    return rows[-1]
+    if phase and phase not in rows:
+        raise UserError(f"the run in {run_dir} trained no policy in a phase {phase!r}")
+    return rows[phase or list(rows)[-1]]
 
 
 def first_row(run_dir: Path) -> dict[str, Any] | None:
     """The row for the policy after the first phase; None where there was only one phase."""
     rows = _rows(run_dir)
-    return rows[0] if len(rows) > 1 else None
+    return next(iter(rows.values())) if len(rows) > 1 else None
 
 
-def _rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The rows of the summary's table for the policy after each phase."""
+def _rows(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """The rows of the summary's table for the policy after each phase, by the phases' names."""
     try:
         fields = read_config_data(run_dir)["fields"]
         table = {
             row["name"]: row  # of the first environment, where there are several
             for row in reversed(read_summary(run_dir)["table"])
         }
-        labels = [phase["fields"]["label"] for phase in fields["phases"]["dict"].values()]
-        return [table[label] for label in labels if label in table]  # a reward model has no row
+        labels = {
+            name: phase["fields"]["label"] for name, phase in fields["phases"]["dict"].items()
+        }
+        # a reward model has no row
+        return {name: table[label] for name, label in labels.items() if label in table}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to "
@@ -56,48 +67,65 @@ def _rows(run_dir: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def metric_values(run_dir: Path, metric: str) -> list[float]:
-    """A metric's values in the last phase that logged it, one per step.
+def metric_values(run_dir: Path, metric: str, phase: str = "") -> list[float]:
+    """A metric's values in a phase, one per step; empty: the last phase that logged it.
 
     Raises:
-        UserError: it was never logged.
+        UserError: it was never logged there.
     """
     values: dict[str, list[float]] = {}
     for _, line in jsonl.read_lines(run_dir / "metrics.jsonl"):
         if line.get(metric) is not None:
             values.setdefault(line["phase"], []).append(float(line[metric]))
-    if not values:
-        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metric {metric!r}")
-    return list(values.values())[-1]
+    if not values or (phase and phase not in values):
+        where = f" of phase {phase!r}" if phase else ""
+        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metric {metric!r}{where}")
+    return values[phase or list(values)[-1]]
 
 
-def _success(run_dir: Path) -> float:
-    rate = last_row(run_dir)["win_rate"]
+def _return(run_dir: Path, phase: str = "") -> float:
+    return last_row(run_dir, phase)["mean_return"]
+
+
+def _success(run_dir: Path, phase: str = "") -> float:
+    rate = last_row(run_dir, phase)["win_rate"]
     if rate is None:
         raise UserError(f"the environment of {run_dir} reports no success: measure the return")
     return rate
 
 
-final_return = Measure("final mean return", lambda run_dir: last_row(run_dir)["mean_return"])
+final_return = Measure("final mean return", _return)
 final_success = Measure("final success rate", _success)
 
 
+def of_metric(name: str, metric: str, reduce: Callable[[list[float]], float]) -> Measure:
+    """A number computed from the values of one metric."""
+
+    def compute(run_dir: Path, phase: str = "") -> float:
+        return float(reduce(metric_values(run_dir, metric, phase)))
+
+    return Measure(name, compute)
+
+
 def mean_of_last(metric: str, steps: int) -> Measure:
-    return Measure(
-        f"mean of {metric} over the last {steps} steps",
-        lambda run_dir: float(np.mean(metric_values(run_dir, metric)[-steps:])),
-    )
+    name = f"mean of {metric} over the last {steps} steps"
+    return of_metric(name, metric, lambda values: float(np.mean(values[-steps:])))
 
 
 def maximum(metric: str) -> Measure:
-    return Measure(f"maximum of {metric}", lambda run_dir: max(metric_values(run_dir, metric)))
+    return of_metric(f"maximum of {metric}", metric, max)
+
+
+def std_of_changes(metric: str) -> Measure:
+    """The standard deviation of the differences between successive steps."""
+    name = f"standard deviation of {metric}'s changes from step to step"
+    return of_metric(name, metric, lambda values: float(np.std(np.diff(values))))
 
 
 def area_under_curve(metric: str) -> Measure:
     """The area under the curve by the trapezoid rule over its width, in the metric's unit."""
-
-    def compute(run_dir: Path) -> float:
-        y = metric_values(run_dir, metric)
-        return y[0] if len(y) == 1 else float(np.trapezoid(y) / (len(y) - 1))
-
-    return Measure(f"mean height of the curve of {metric}", compute)
+    return of_metric(
+        f"mean height of the curve of {metric}",
+        metric,
+        lambda y: y[0] if len(y) == 1 else float(np.trapezoid(y) / (len(y) - 1)),
+    )

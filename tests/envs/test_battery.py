@@ -33,6 +33,7 @@ NEEDS = {
     "agentrl/PettingZoo-v0": "pygame",
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
+    "agentrl/BabyAI-v0": "minigrid",
     "agentrl/GridGrounding-v0": "PIL",
     "agentrl/PageQuestions-v0": "PIL",
     "agentrl/RegionQuestions-v0": "PIL",
@@ -40,10 +41,17 @@ NEEDS = {
     "agentrl/SceneQuestions-v0": "PIL",
     "agentrl/TransformedImages-v0": "PIL",
     "agentrl/VideoQuestions-v0": "PIL",
+    "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
-# They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
-SERVED = {"agentrl/AgentGym-v0", "agentrl/OpenEnv-v0", "agentrl/NemoGym-v0"}
+# They need a server: tests/tool_servers/test_agent_gym.py, test_verl_python.py, test_openenv.py,
+# test_nemo_gym.py
+SERVED = {
+    "agentrl/AgentGym-v0",
+    "agentrl/OpenEnv-v0",
+    "agentrl/NemoGym-v0",
+    "agentrl/ServedCodeProblems-v0",
+}
 # They run code, which needs Landlock here.
 SANDBOXED = [
     "agentrl/CodeProblems-v0",

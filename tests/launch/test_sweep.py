@@ -20,6 +20,7 @@ from agentrl_jax.launch.sweeps.measures import (
     final_success,
     maximum,
     mean_of_last,
+    std_of_changes,
 )
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 
@@ -223,7 +224,7 @@ def test_the_table_has_a_row_per_setting_and_marks_what_is_missing(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("fake")
-def test_measures_read_the_last_phase_of_a_run_folder(tmp_path: Path):
+def test_measures_read_the_last_phase_of_a_run_folder_or_a_named_one(tmp_path: Path):
     (cell,) = some(tmp_path, 3)
     run_cells([cell], tmp_path, 1)  # its losses: 5 in sft; 3, 4, 5, 6 in rl
     measures = (
@@ -234,11 +235,24 @@ def test_measures_read_the_last_phase_of_a_run_folder(tmp_path: Path):
         area_under_curve("loss"),
     )
     assert [measure.compute(cell.run_dir) for measure in measures] == [-3.0, 0.3, 5.5, 6.0, 4.5]
+    assert [x.compute(cell.run_dir, "rl") for x in measures] == [-3.0, 0.3, 5.5, 6.0, 4.5]
+    assert [x.compute(cell.run_dir, "sft") for x in measures] == [-9.0, 0.0, 5.0, 5.0, 5.0]
     with pytest.raises(UserError, match="no metric 'gain'"):
         maximum("gain").compute(cell.run_dir)
+    with pytest.raises(UserError, match="no metric 'loss' of phase 'pretraining'"):
+        maximum("loss").compute(cell.run_dir, "pretraining")
+    with pytest.raises(UserError, match="trained no policy in a phase 'pretraining'"):
+        final_return.compute(cell.run_dir, "pretraining")
     (cell.run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         final_return.compute(cell.run_dir)
+
+
+def test_changes_from_step_to_step_have_a_standard_deviation(tmp_path: Path):
+    lines = [{"phase": "rl", "entropy": value} for value in (1.0, 2.0, 4.0, 4.0)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # 1, 2 and 0, around their mean of 1
+    assert std_of_changes("entropy").compute(tmp_path) == pytest.approx((2 / 3) ** 0.5)
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import pytest
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.reporting.statistics import (
     difference_interval,
+    holm_adjusted,
     mean_interval,
+    paired_p_value,
     summarize,
     wilson_interval,
 )
@@ -100,3 +102,39 @@ def test_success_that_the_environment_does_not_report_is_none():
     assert summary.win_rate is None and summary.win_interval is None and summary.score is None
     empty = summarize("policy", [], (0.0, 1.0, 2.0))
     assert empty.episodes == 0 and math.isnan(empty.mean_return) and empty.score is None
+
+
+def test_the_paired_p_value_is_that_of_the_t_test():
+    from scipy.stats import ttest_rel
+
+    rng = np.random.default_rng(0)
+    for n in (2, 5, 12):
+        a, b = rng.normal(0.5, 1, n), rng.normal(0, 1, n)
+        assert paired_p_value(a, b) == pytest.approx(ttest_rel(a, b).pvalue, rel=1e-9)
+
+
+def test_p_values_without_a_spread_or_a_second_pair():
+    assert paired_p_value([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert paired_p_value([2.0, 3.0], [1.0, 2.0]) == 0.0
+    assert paired_p_value([2.0], [1.0]) == 1.0
+    with pytest.raises(ValueError, match="equal numbers"):
+        paired_p_value([1.0, 2.0], [1.0])
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_keeps_the_order():
+    # .01 x 4, then max(.04, .02 x 3), max(.06, .03 x 2), max(.06, .5 x 1)
+    assert holm_adjusted([0.02, 0.5, 0.01, 0.03]) == pytest.approx([0.06, 0.5, 0.04, 0.06])
+    assert holm_adjusted([0.9, 0.6]) == [1.0, 1.0]
+    assert holm_adjusted([]) == []
+
+
+def test_holm_rejects_what_stepping_down_rejects():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        p_values = rng.uniform(0, 0.1, 6)
+        rejected = set[int]()
+        for rank, i in enumerate(np.argsort(p_values)):
+            if p_values[i] > 0.05 / (6 - rank):
+                break
+            rejected.add(int(i))
+        assert {i for i, p in enumerate(holm_adjusted(p_values.tolist())) if p <= 0.05} == rejected

@@ -35,11 +35,8 @@ if seed == 7:
     sys.exit(2)
 time.sleep(0.2)
 rate = (seed + ("config.phases.rl.steps" in arguments)) / 10
-label, unused = (
-    {"fields": {"label": "GRPO"}},
-    {"name": "expert", "mean_return": 99.0, "win_rate": 1.0},
-)
-config = {"format_version": 3, "fields": {"phases": {"dict": {"rl": label}}}}
+phases = {name: {"fields": {"label": label}} for name, label in (("sft", "SFT"), ("rl", "GRPO"))}
+config = {"format_version": 3, "fields": {"phases": {"dict": phases}}}
 (run_dir / "config.json").write_text(json.dumps(config))
 lines = [
     {"phase": "sft", "step": 0, "loss": 5.0},
@@ -47,7 +44,11 @@ lines = [
 ]
 (run_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 (run_dir / "ended").write_text(f"{time.monotonic()}")
-table = [{"name": "GRPO", "mean_return": -float(seed), "win_rate": rate}, unused]
+table = [
+    {"name": "SFT", "mean_return": -9.0, "win_rate": 0.0},
+    {"name": "GRPO", "mean_return": -float(seed), "win_rate": rate},
+    {"name": "expert", "mean_return": 99.0, "win_rate": 1.0},
+]
 (run_dir / "summary.json").write_text(
     json.dumps({"table": table, "seconds": {"setup": 1.5, "rl": 2.0}})
 )

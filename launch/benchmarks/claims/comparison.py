@@ -3,6 +3,7 @@
 A cell is one seed of one side; its results are cached in a small file.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -15,7 +16,6 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
-from agentrl_jax.reporting.statistics import difference_interval
 from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
@@ -23,10 +23,11 @@ SIDES = ("base", "method")
 
 @dataclass(frozen=True)
 class Side:
-    """A config file, with its variant and overrides."""
+    """A config file, with its variant and overrides, and the phase that is measured."""
 
     config: str
     overrides: Mapping[str, str] = field(default_factory=dict)
+    phase: str = ""  # empty: the last one
 
     @property
     def slug(self) -> str:
@@ -42,7 +43,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both sides over the same seeds."""
+    """Both sides over the same seeds.
+
+    Raises:
+        UserError: a seed by which the settings were chosen is compared.
+    """
 
     name: str  # and name of its folder
     paper: str
@@ -52,6 +57,14 @@ class Comparison:
     seeds: tuple[int, ...] = (0, 1, 2)
     measure: Measure = final_success
     higher_is_better: bool = True
+    tuning_seeds: tuple[int, ...] = ()  # by which its settings were chosen
+    by_construction: bool = False  # it could come out in no other way, and is not tested
+
+    def __post_init__(self) -> None:
+        if both := set(self.seeds) & set(self.tuning_seeds):
+            raise UserError(
+                f"{self.name}: seed {min(both)} chose the settings, so it cannot be compared"
+            )
 
     def cells(self, runs: Path) -> Iterator[tuple[str, Cell]]:
         """(side, cell): both sides of a seed, then the next seed.
@@ -64,13 +77,16 @@ class Comparison:
 
     def cached_cells(self, folder: Path, runs: Path = Path()) -> Iterator[tuple[str, CachedCell]]:
         """(side, cell with its file), in the order of `cells`."""
+        phases = dict(zip(SIDES, (self.base.phase, self.method.phase)))
         for side, cell in self.cells(runs):
-            path = folder / self.name / f"{side}-{cell.seed}.json"
-            yield side, CachedCell(path, cell, self._measure_run, {"measure": self.measure.name})
+            path, phase = folder / self.name / f"{side}-{cell.seed}.json", phases[side]
+            identity = {"measure": self.measure.name, **({"phase": phase} if phase else {})}
+            measure = functools.partial(self._measure_run, phase=phase)
+            yield side, CachedCell(path, cell, measure, identity)
 
-    def _measure_run(self, run_dir: Path) -> dict[str, Any]:
-        """The measure, success before and after the last phase, and the seconds that it took."""
-        value = float(self.measure.compute(run_dir))
+    def _measure_run(self, run_dir: Path, phase: str) -> dict[str, Any]:
+        """The measure, success before and after the phase, and the seconds of the run."""
+        value = float(self.measure.compute(run_dir, phase))
         if not math.isfinite(value):
             raise UserError(
                 f"the {self.measure.name} of {run_dir} is {value}: use a measure that is finite"
@@ -78,7 +94,7 @@ class Comparison:
         summary, first = read_summary(run_dir), first_row(run_dir)
         learnt = {
             "start": first["win_rate"] if first else None,
-            "end": last_row(run_dir)["win_rate"],
+            "end": last_row(run_dir, phase)["win_rate"],
         }
         return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
 
@@ -112,19 +128,31 @@ class Comparison:
         ]
         return pairs if len(pairs) == len(self.seeds) else None
 
-    def verdict(
-        self, values: Mapping[str, list[float | None]]
-    ) -> tuple[tuple[float, float], str] | None:
-        """The difference method - base, paired by seed, with the verdict of its 95 % interval.
 
-        None where cells are missing.
-        """
-        base, method = ([x for x in values[side] if x is not None] for side in SIDES)
-        if not len(base) == len(method) == len(self.seeds):
-            return None
-        mean, half = difference_interval(method, base)
-        better = mean if self.higher_is_better else -mean
-        return (
-            mean,
-            half,
-        ), "shown" if better - half > 0 else "opposite" if better + half < 0 else "not shown"
+def variant_comparison(
+    name: str,
+    config: str,
+    paper: str,
+    claim: str,
+    overrides: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """A config against its own variant `base`, with the same overrides."""
+    path, same = f"configs/{config}.py", dict(overrides or {})
+    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)
+
+
+def paired_comparison(
+    name: str,
+    config: str,
+    paper: str,
+    claim: str,
+    overrides: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Comparison:
+    """The phases `base` and `method` of a config's variant `pair`, which start from the same
+    fine-tuned weights in one run (`configs.small.from_one_start`).
+    """
+    path, same = f"configs/{config}.py:pair", dict(overrides or {})
+    base, method = (Side(path, same, phase) for phase in SIDES)
+    return Comparison(name, paper, claim, base, method, **options)

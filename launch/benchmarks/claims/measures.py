@@ -9,22 +9,11 @@ from agentrl_jax.storage import trajectory_log
 from agentrl_jax.trajectories import Trajectory
 
 
-def evaluation_trajectories(run_dir: Path) -> list[Trajectory]:
-    """The evaluation episodes of the policy after the last phase."""
-    row = last_row(run_dir)
+def evaluation_trajectories(run_dir: Path, phase: str = "") -> list[Trajectory]:
+    """The evaluation episodes of the policy after a phase; empty: the last one."""
+    row = last_row(run_dir, phase)
     path = run_dir / "evaluations" / row.get("environment", "") / f"{row['name']}.jsonl"
     return [record.trajectory for record in trajectory_log.read(path)]
-
-
-def fraction_within(metric: str, low: float, high: float, start: int = 3) -> Measure:
-    """The fraction of steps with a metric between multiples of its mean over the first `start`."""
-
-    def compute(run_dir: Path) -> float:
-        values = np.asarray(metric_values(run_dir, metric))
-        usual = values[:start].mean()
-        return float(((values > low * usual) & (values < high * usual)).mean())
-
-    return Measure(f"share of steps with {metric} at {low:g} to {high:g} of its start", compute)
 
 
 def cost_until(
@@ -36,10 +25,10 @@ def cost_until(
     over the first `free_steps` steps.
     """
 
-    def compute(run_dir: Path) -> float:
+    def compute(run_dir: Path, phase: str = "") -> float:
         values, costs = (
-            np.asarray(metric_values(run_dir, metric)),
-            np.asarray(metric_values(run_dir, cost)),
+            np.asarray(metric_values(run_dir, metric, phase)),
+            np.asarray(metric_values(run_dir, cost, phase)),
         )
         costs[:free_steps] = 0
         means = (
@@ -66,9 +55,9 @@ def seconds_until_level(metric: str, level: float) -> Measure:
 def context_tokens_per_success(steps: int) -> Measure:
     """Tokens of an episode's last context over the success rate, both means of the last steps."""
 
-    def compute(run_dir: Path) -> float:
+    def compute(run_dir: Path, phase: str = "") -> float:
         length, success = (
-            np.mean(metric_values(run_dir, name)[-steps:])
+            np.mean(metric_values(run_dir, name, phase)[-steps:])
             for name in ("rollout/length", "rollout/success")
         )
         return float(length / success) if success else np.inf
@@ -76,9 +65,9 @@ def context_tokens_per_success(steps: int) -> Measure:
     return Measure(f"tokens of a last context per success, over the last {steps} steps", compute)
 
 
-def _distinct(run_dir: Path) -> float:
+def _distinct(run_dir: Path, phase: str = "") -> float:
     fractions = []
-    for trajectory in evaluation_trajectories(run_dir):
+    for trajectory in evaluation_trajectories(run_dir, phase):
         answers = [
             turn.info["answer"] for turn in trajectory.turns if turn.info.get("answer") is not None
         ]
@@ -87,11 +76,11 @@ def _distinct(run_dir: Path) -> float:
     return float(np.mean(fractions)) if fractions else 1.0
 
 
-def _correction(run_dir: Path) -> float:
+def _correction(run_dir: Path, phase: str = "") -> float:
     rewards = np.array(
         [
             [turn.reward for turn in trajectory.turns]
-            for trajectory in evaluation_trajectories(run_dir)
+            for trajectory in evaluation_trajectories(run_dir, phase)
         ]
     )
     return float((rewards[:, 1] - rewards[:, 0]).mean())

@@ -3,19 +3,18 @@
 Base and method are variants of one config with the same steps, episodes and learning rates.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side, variant_comparison
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     correction,
     distinct_answers,
-    fraction_within,
     seconds_until_level,
     turns_until_level,
 )
+from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
 
 WORDLE_OVERRIDES = {
@@ -66,19 +65,6 @@ def staleness_comparison(staleness: int, **options: Any) -> Comparison:
     )
 
 
-def variant_comparison(
-    name: str,
-    config: str,
-    paper: str,
-    claim: str,
-    overrides: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Comparison:
-    """A config against its own variant `base`, with the same overrides."""
-    path, same = f"configs/{config}.py", dict(overrides or {})
-    return Comparison(name, paper, claim, Side(f"{path}:base", same), Side(path, same), **options)
-
-
 COMPARISONS = (
     Comparison(
         name="dr_grpo",
@@ -109,13 +95,6 @@ COMPARISONS = (
         "Growing horizons beat the full one from the start.",
     ),
     variant_comparison(
-        "epo",
-        "chain_epo",
-        "EPO, arXiv 2509.22576",
-        "A band around earlier entropy keeps the policy's entropy in it.",
-        measure=fraction_within("entropy", 0.8, 1.2),
-    ),
-    variant_comparison(
         "arpo_replay",
         "keydoor_arpo",
         "ARPO (GUI), arXiv 2505.16282",
@@ -123,6 +102,7 @@ COMPARISONS = (
         LOWER_LEARNING_RATE,
         measure=area_under_curve("groups_with_signal"),
         seeds=SIX_SEEDS,
+        by_construction=True,
     ),
     variant_comparison(
         "arpo_success",
@@ -146,6 +126,7 @@ COMPARISONS = (
         "IGPO, arXiv 2510.14967",
         "Information gain gives a signal where outcomes tie.",
         measure=area_under_curve("groups_with_signal"),
+        by_construction=True,
     ),
     variant_comparison(
         "igpo_success",
@@ -189,6 +170,7 @@ COMPARISONS = (
         "SUPO, arXiv 2510.06727",
         "Summaries beat a window that cuts the episode off.",
         measure=final_return,
+        by_construction=True,
     ),
     variant_comparison(
         "spear",
@@ -285,4 +267,5 @@ COMPARISONS = (
     staleness_comparison(1),
     staleness_comparison(2),
     staleness_comparison(4, seeds=SIX_SEEDS),
+    *PLANNED,
 )

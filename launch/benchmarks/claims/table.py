@@ -4,17 +4,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison
+from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, load_verdicts
 from agentrl_jax.launch.sweeps.cached_cells import earlier_configs_note
 from agentrl_jax.launch.sweeps.table import MISSING, format_mean_interval
 from agentrl_jax.reporting.statistics import difference_interval, mean_interval
 
-COLUMNS = ("comparison", "claim", "measure", "base", "method", "difference", "verdict")
+COLUMNS = (
+    "comparison",
+    "claim",
+    "measure",
+    "seeds",
+    "base",
+    "method",
+    "difference",
+    "p",
+    "verdict",
+)
 
 
 def methods_table(comparisons: Sequence[Comparison], folder: Path) -> str:
     """A row per comparison, from the cells cached in the folder."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    return "\n".join(lines + [_comparison_row(comparison, folder) for comparison in comparisons])
+    verdicts = load_verdicts(comparisons, folder)
+    return "\n".join(lines + [_row(x, folder, verdicts.get(x.name)) for x in comparisons])
 
 
 def configs_note(comparisons: Sequence[Comparison], folder: Path) -> str:
@@ -40,17 +52,22 @@ def learning_table(comparisons: Sequence[Comparison], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _comparison_row(comparison: Comparison, folder: Path) -> str:
+def _row(comparison: Comparison, folder: Path, verdict: Verdict | None) -> str:
     values = comparison.load_values(folder)
-    result = comparison.verdict(values)
-    difference, verdict = (
-        (format_mean_interval(result[0], "+.3g"), result[1]) if result else (MISSING, MISSING)
-    )
-    name = f"{comparison.name} ({comparison.paper})"
-    direction = "" if comparison.higher_is_better else ", lower is better"
-    sides = [_format_side(values[side]) for side in SIDES]
-    measure = comparison.measure.name + direction
-    return f"| {' | '.join([name, comparison.claim, measure, *sides, difference, verdict])} |"
+    results = [MISSING] * 3
+    if verdict:
+        difference = format_mean_interval((verdict.mean, verdict.half_width), "+.3g")
+        p_value = "" if verdict.p_value is None else f"{verdict.p_value:.2g}"
+        results = [difference, p_value, verdict.text]
+    columns = [
+        f"{comparison.name} ({comparison.paper})",
+        comparison.claim,
+        comparison.measure.name + ("" if comparison.higher_is_better else ", lower is better"),
+        str(len(comparison.seeds)),
+        *(_format_side(values[side]) for side in SIDES),
+        *results,
+    ]
+    return f"| {' | '.join(columns)} |"
 
 
 def _format_side(values: Sequence[float | None]) -> str:

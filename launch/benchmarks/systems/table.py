@@ -1,13 +1,14 @@
 """The table of docs/systems.md, and the command that writes it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
+from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, load_verdicts
 from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.code_systems import CODE_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.search_systems import SEARCH_SYSTEMS
@@ -37,7 +38,9 @@ NONE = "-"
 
 def systems_table(results: Path) -> str:
     """A row per system, with figures from the cells cached in the folder of results."""
-    return "\n".join([*table_header(*COLUMNS), *(_row(system, results) for system in SYSTEMS)])
+    verdicts = load_verdicts(COMPARISONS, results / "methods")
+    rows = (_row(system, results, verdicts) for system in SYSTEMS)
+    return "\n".join([*table_header(*COLUMNS), *rows])
 
 
 def counts_sentence() -> str:
@@ -50,7 +53,7 @@ def counts_sentence() -> str:
     )
 
 
-def _row(system: System, results: Path) -> str:
+def _row(system: System, results: Path, verdicts: Mapping[str, Verdict]) -> str:
     kind = f"{system.kind}: {', '.join(system.environments)}" if system.environments else NONE
     return table_row(
         f"{system.name} ({system.paper})",
@@ -58,7 +61,7 @@ def _row(system: System, results: Path) -> str:
         system.pieces or NONE,
         _joined(f"`{config}`" for config in system.configs),
         kind,
-        _figure(system, results),
+        _figure(system, results, verdicts),
         system.absent,
     )
 
@@ -67,21 +70,20 @@ def _joined(parts: Iterable[str]) -> str:
     return "; ".join(parts) or NONE
 
 
-def _figure(system: System, results: Path) -> str:
+def _figure(system: System, results: Path, verdicts: Mapping[str, Verdict]) -> str:
     """Differences of comparisons with their verdicts, and returns of cells."""
     figures = [
-        *(_comparison_figure(name, results) for name in system.comparisons),
+        *(_comparison_figure(name, verdicts.get(name)) for name in system.comparisons),
         *(_cell_figure(name, results) for name in system.cells),
     ]
     return _joined(figures) if figures or not system.configs else "not measured"
 
 
-def _comparison_figure(name: str, results: Path) -> str:
-    (comparison,) = (x for x in COMPARISONS if x.name == name)
-    verdict = comparison.verdict(comparison.load_values(results / "methods"))
+def _comparison_figure(name: str, verdict: Verdict | None) -> str:
     if verdict is None:
         return f"{name} {MISSING}"
-    return f"{name} {format_mean_interval(verdict[0], '+.3g')}, {verdict[1]}"
+    difference = format_mean_interval((verdict.mean, verdict.half_width), "+.3g")
+    return f"{name} {difference}, {verdict.text}"
 
 
 def _cell_figure(name: str, results: Path) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import doc_tables
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison, Side
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     seconds_until_level,
@@ -22,6 +22,7 @@ from agentrl_jax.launch.benchmarks.claims.measures import (
 )
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, judge
 from agentrl_jax.launch.benchmarks.method_claims import Methods
 from agentrl_jax.launch.sweeps import cached_cells, cells
 from agentrl_jax.launch.sweeps.cells import Cell
@@ -69,6 +70,10 @@ def values(
     return {"base": [float(x) for x in base], "method": [float(x) for x in method]}
 
 
+def verdict_of(comparison: Comparison, base: Sequence[float], method: Sequence[float]) -> Verdict:
+    return judge([comparison], {comparison.name: values(base, method)})[comparison.name]
+
+
 @pytest.mark.parametrize(
     ("base", "method", "verdict"),
     [
@@ -82,20 +87,39 @@ def values(
         ([1, 2, 3], [1, 2, 3], "not shown"),  # 0 ± 0 contains zero
     ],
 )
-def test_the_interval_of_the_paired_difference_gives_the_verdict(
-    base: Sequence[float | int], method: Sequence[float | int], verdict: str
+def test_a_paired_test_gives_the_verdict_of_a_single_comparison(
+    base: Sequence[float], method: Sequence[float], verdict: str
 ):
-    result = LONGER.verdict(values(base, method))
-    assert result is not None and result[1] == verdict
+    result = verdict_of(LONGER, base, method)
+    assert result.text == verdict
     other = {"shown": "opposite", "opposite": "shown"}.get(verdict, verdict)
-    flipped = dataclasses.replace(LONGER, higher_is_better=False).verdict(values(base, method))
-    assert flipped == (result[0], other)
+    flipped = verdict_of(dataclasses.replace(LONGER, higher_is_better=False), base, method)
+    assert flipped == dataclasses.replace(result, text=other)
+
+
+def test_verdicts_are_corrected_for_the_number_of_tested_comparisons():
+    # 1 ± .25 over three pairs: p = .0033 alone, .0033 x 20 among twenty
+    rows = [dataclasses.replace(LONGER, name=str(i)) for i in range(20)]
+    clear, equal = values([1, 2, 3], [2, 3.1, 3.9]), values([1, 2, 3], [1, 2, 3])
+    table = {"0": clear, **{row.name: equal for row in rows[1:]}}
+    assert judge(rows[:10], table)["0"].text == "shown"
+    assert judge(rows, table)["0"].text == "not shown"
+    assert judge(rows, table)["0"].p_value == pytest.approx(20 * 0.003316, rel=1e-3)
+    untested = [dataclasses.replace(row, by_construction=True) for row in rows[1:]]
+    verdicts = judge([rows[0], *untested], table)
+    assert verdicts["0"].text == "shown"
+    assert verdicts["1"].text == "by construction" and verdicts["1"].p_value is None
 
 
 def test_one_seed_shows_nothing_and_missing_cells_give_no_verdict():
     single = dataclasses.replace(LONGER, seeds=(1,))
-    assert single.verdict(values([0], [9])) == ((9.0, math.inf), "not shown")
-    assert LONGER.verdict({"base": [1.0, 2.0, 3.0], "method": [9.0, None, 9.0]}) is None
+    assert verdict_of(single, [0], [9]) == Verdict(9.0, math.inf, 1.0, "not shown")
+    assert judge([LONGER], {"longer": {"base": [1.0, 2.0], "method": [9.0, None]}}) == {}
+
+
+def test_a_seed_that_chose_the_settings_is_not_compared():
+    with pytest.raises(UserError, match="longer: seed 2 chose the settings"):
+        dataclasses.replace(LONGER, tuning_seeds=(2, 100))
 
 
 def test_the_bench_caches_each_cell_and_writes_the_table(
@@ -104,9 +128,9 @@ def test_the_bench_caches_each_cell_and_writes_the_table(
     assert bench.run()["comparisons"] == {"longer": "shown"}
     # Rates .1, .2, .3 against .2, .3, .4: .1 more on every seed.
     table = (
-        "| comparison | claim | measure | base | method | difference | verdict |\n"
-        "|---|---|---|---|---|---|---|\n"
-        "| longer (arXiv 0000.00000) | More is better. | final success rate | 0.2 ± 0.248 | "
+        "| comparison | claim | measure | seeds | base | method | difference | p | verdict |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+        "| longer (arXiv 0000.00000) | More is better. | final success rate | 3 | 0.2 ± 0.248 | "
         "0.3 ± 0.248 | +0.1 ± "
     )
     page = (tmp_path / "page.md").read_text()
@@ -127,7 +151,7 @@ def test_the_bench_caches_each_cell_and_writes_the_table(
     bench.print_only = True
     assert bench.run()["comparisons"] == {"longer": "missing"}
     assert (
-        "| 0.2 ± 0.248 | 0.3 ± 1.27 (1 missing) | missing | missing |"
+        "| 0.2 ± 0.248 | 0.3 ± 1.27 (1 missing) | missing | missing | missing |"
         in (tmp_path / "page.md").read_text()
     )
 
@@ -185,7 +209,7 @@ def test_a_failed_cell_is_reported_after_the_table_is_written(
     with pytest.raises(UserError, match="2 cells failed"):
         bench.run()
     assert (
-        "| 0.1 ± ? (1 missing) | 0.2 ± ? (1 missing) | missing | missing |"
+        "| 0.1 ± ? (1 missing) | 0.2 ± ? (1 missing) | missing | missing | missing |"
         in (tmp_path / "page.md").read_text()
     )
 
@@ -208,7 +232,29 @@ def test_the_tables_of_the_page_are_those_of_the_cached_cells():
 def test_a_declared_comparison_can_be_run(comparison: Comparison, tmp_path: Path):
     assert [single.name for single in COMPARISONS].count(comparison.name) == 1
     base, method = (load_experiment(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
-    assert base != method and base.seed == method.seed
+    assert base.seed == method.seed
+    if not comparison.base.phase:
+        assert base != method
+        return
+    assert base == method
+    sides = [base.phases[side.phase] for side in (comparison.base, comparison.method)]
+    assert [phase.start for phase in sides] == ["sft", "sft"]
+    assert dataclasses.replace(sides[0], label="method") != sides[1]
+
+
+def test_the_two_phases_of_a_paired_comparison_share_a_run_and_are_measured_apart(
+    bench: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pair = dataclasses.replace(
+        LONGER, base=Side(WORDLE, phase="sft"), method=Side(WORDLE, phase="rl"), seeds=(1,)
+    )
+    monkeypatch.setattr(Fake, "comparisons", (pair,))
+    bench.run()
+    cells = [json.loads((tmp_path / "kept/longer" / f"{x}-1.json").read_text()) for x in SIDES]
+    assert [cell["phase"] for cell in cells] == ["sft", "rl"]
+    assert cells[0]["command"] == cells[1]["command"]
+    assert cells[0]["value"] == cells[1]["start"] != cells[1]["value"] == cells[1]["end"]
+    assert (tmp_path / "runs" / f"{pair.method.slug}-1" / "began").read_text().count("\n") == 1
 
 
 def test_a_flag_for_one_config_leaves_the_next_one_alone(tmp_path: Path):

@@ -1,0 +1,45 @@
+"""Comparisons whose claim, measure, settings and seeds were declared before a cell of them ran.
+
+Ten seeds find a difference of one standard deviation of the paired differences with a power of
+80 %. Base and method start from the same fine-tuned weights, in one run a seed. Settings are the
+same on both sides, and were chosen by two seeds that are not compared.
+"""
+
+from typing import Any
+
+from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
+from agentrl_jax.launch.sweeps.measures import mean_of_last, std_of_changes
+
+TEN_SEEDS: dict[str, Any] = {"seeds": tuple(range(10)), "tuning_seeds": (100, 101)}
+# So that a run takes a minute: the measures read the rollouts, not the evaluation; the engine's
+# batch is as large as a step's, and its calls of few tokens end early.
+SETTINGS = {
+    "demonstrations.episodes": "500",
+    "phases.sft.source.batch": "16",
+    "evaluation.episodes": "128",
+    "engine.rows": "32",
+    "engine.min_decode_steps": "3",
+    "engine.batching_delay": "0.02",
+}
+
+PLANNED = (
+    paired_comparison(
+        "epo",
+        "chain_epo",
+        "EPO, arXiv 2509.22576",
+        "Where an entropy bonus lets entropy diverge, a band around earlier entropy keeps success.",
+        SETTINGS,
+        measure=mean_of_last("rollout/success", 8),
+        **TEN_SEEDS,
+    ),
+    paired_comparison(
+        "epo_entropy",
+        "chain_epo",
+        "EPO, arXiv 2509.22576",
+        "With the band, entropy changes more evenly from step to step.",
+        SETTINGS,
+        measure=std_of_changes("entropy"),
+        higher_is_better=False,
+        **TEN_SEEDS,
+    ),
+)

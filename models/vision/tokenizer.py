@@ -1,0 +1,38 @@
+"""A tokenizer for small models that see, which needs no download."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerFast
+
+from agentrl_jax.models.tokenizers import byte_tokenizer
+
+IMAGE_PAD = "<|image_pad|>"
+VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE_PAD)
+# ChatML whose messages may hold images, which stand between two tokens as in Qwen2-VL's.
+CHATML_WITH_IMAGES = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['content'] is string %}{{ message['content'] }}{% else %}
+{%- for part in message['content'] %}
+{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text }}
+{%- endfor %}{% endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+def vision_byte_tokenizer() -> PreTrainedTokenizerFast:
+    """`byte_tokenizer(chat=True)` with the tokens of images and a template that shows them."""
+    tokenizer = byte_tokenizer(chat=True)
+    tokenizer.add_tokens(list(VISION_TOKENS), special_tokens=True)
+    tokenizer.chat_template = CHATML_WITH_IMAGES
+    return tokenizer
+
+
+@dataclass
+class VisionByteTokenizer:
+    """A config's tokenizer: `vision_byte_tokenizer`."""
+
+    def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+        return vision_byte_tokenizer()
