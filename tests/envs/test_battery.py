@@ -34,6 +34,7 @@ NEEDS = {
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
     "agentrl/BabyAI-v0": "minigrid",
+    "agentrl/ALFWorld-v0": "alfworld",
     "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
