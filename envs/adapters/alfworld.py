@@ -31,9 +31,9 @@ def _expert_action(env: "ALFWorld", rng: np.random.Generator) -> str:
 
 
 class ALFWorld(Replayed):
-    """An episode is one of `games` generated problems of a split: the seed modulo `games`. The rules
-    and the sentences are the package's, in its engine; the published games, which are a download,
-    are not here. Floor plans of `unseen` do not occur in `train` and `seen`, as published.
+    """An episode is one of `games` generated problems of a split: the seed modulo `games`. Rules
+    and sentences are the package's, in its engine; the published games, which are a download, are
+    not here. Floor plans of `unseen` do not occur in `train` and `seen`, as published.
 
     The reward is 1 for the goal. A text that is no possible command is answered by "Nothing
     happens." and counts as a turn.
@@ -57,9 +57,9 @@ class ALFWorld(Replayed):
     )
     reward_bounds = (0.0, 1.0)
     rules = (
-        "Do the household task. One command a turn: go to, open, close a receptacle; take an object "
-        "from it or move one to it; clean, heat or cool an object with one; use a lamp; examine, "
-        "look, inventory."
+        "Do the household task. One command a turn: go to, open or close a receptacle; take an "
+        "object from it or move one to it; clean, heat or cool an object with one; use a lamp; "
+        "examine, look, inventory."
     )
 
     def __init__(

@@ -23,7 +23,7 @@ def next_command(problem: Problem, facts: Facts, names: Mapping[str, str]) -> st
 
 def _commands(problem: Problem, facts: Facts, names: Mapping[str, str]) -> Iterator[str]:
     """Commands of which the first is the next one: each is yielded where it has an effect."""
-    inside = {o: r for o, r in (fact[1:] for fact in facts if fact[0] == "inreceptacle")}
+    inside = {fact[1]: fact[2] for fact in facts if fact[0] == "inreceptacle"}
     carried = [fact[2] for fact in facts if fact[0] == "holds"]
     kinds = {name: kind for name, (kind, _) in problem.objects.items()}
     targets = [name for name, kind in kinds.items() if kind == problem.target]

@@ -19,6 +19,9 @@ from agentrl_jax.envs.adapters.alfworld_problems import (
 )
 from agentrl_jax.errors import UserError
 
+# The package leaves the files of games open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def alfworld() -> Any:
