@@ -23,9 +23,8 @@ from agentrl_jax.launch.stop_signals import stop_event
 from agentrl_jax.sandbox.limits import SandboxLimits
 
 _LIMITS = SandboxLimits()
-flags.DEFINE_enum(
-    "protocol", "mcp", ["mcp", "verltool", "agentgym", "openenv"], "What clients speak."
-)
+_PROTOCOLS = ["mcp", "verltool", "agentgym", "openenv"]
+flags.DEFINE_enum("protocol", "mcp", _PROTOCOLS, "What clients speak.")
 flags.DEFINE_multi_string("tool", [], "python, calculator or module:function; may be repeated.")
 flags.DEFINE_bool("stdio", False, "MCP on stdin and stdout instead of a port.")
 flags.DEFINE_enum(

@@ -91,8 +91,8 @@ def generated_problem(
         for _ in range(2 if family == "pick_two_obj_and_place" else 1):
             _put(rng, objects, target, sources)
         others = [kind for kind in portable if kind not in (target, _LAMP)]
-        drawn = [str(rng.choice(others)) for _ in range(num_objects if others else 0)]
-        for kind in [*([_LAMP] if has_lamp else []), *drawn]:
+        extra = [str(rng.choice(others)) for _ in range(num_objects if others else 0)]
+        for kind in [*([_LAMP] if has_lamp else []), *extra]:
             _put(rng, objects, kind, [name for name, t in receptacles.items() if kind in fits[t]])
         return Problem(family, target, place, plan, receptacles, objects)
 

@@ -45,10 +45,10 @@ def check_episode(env: ALFWorld, seed: int, folder: Path) -> bool:
     reference = textworld.start(str(path), infos, wrappers=[package.AlfredDemangler()])
     state, rng, turns, is_over = reference.reset(), np.random.default_rng(seed), 0, False
 
-    def shown() -> str:
+    def expected_text() -> str:
         return f"{state.feedback.strip()}\nCommands: {', '.join(state['admissible_commands'])}\n"
 
-    assert opening.text == shown()
+    assert opening.text == expected_text()
     while not is_over:
         policy = "expert" if seed % 2 or rng.random() < 0.6 else "random"
         command = str(env.scripted_policies[policy](env, rng))
@@ -56,7 +56,7 @@ def check_episode(env: ALFWorld, seed: int, folder: Path) -> bool:
         (answer,), reward, terminated, truncated, info = env.step(command)
         state, score, is_done = reference.step(command)
         turns += 1
-        assert answer.text == shown() and reward == score
+        assert answer.text == expected_text() and reward == score
         assert (terminated, truncated) == (is_done, not is_done and turns == env.horizon)
         is_over = terminated or truncated
     assert info["success"] is bool(state["won"])
@@ -103,12 +103,12 @@ def test_problems_are_not_solved_at_the_start_and_splits_differ():
             assert inside and not inside & goals
     assert not plans["unseen"] & (plans["train"] | plans["seen"])
     assert plans["train"] & plans["seen"]
-    drawn = [
+    problems = [
         [generated_problem(np.random.default_rng(first + i), tuple(FAMILIES), "seen", 3)]
         for first in (SPLITS["train"][1], SPLITS["seen"][1])
         for i in range(50)
     ]
-    assert len({repr(problem) for problem in drawn}) == 100
+    assert len({repr(problem) for problem in problems}) == 100
 
 
 def test_the_packages_planner_finds_a_plan_and_a_heated_object_is_needed():

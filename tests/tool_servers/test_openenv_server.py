@@ -40,7 +40,7 @@ def client(url: str, **options: Any) -> Any:
     return make("agentrl/OpenEnv-v0", {"url": url, "observation_fields": ["text"], **options})
 
 
-def asked(socket: Any, kind: str, **data: Any) -> dict[str, Any]:
+def ask(socket: Any, kind: str, **data: Any) -> dict[str, Any]:
     socket.send(json.dumps({"type": kind, "data": data}))
     return json.loads(socket.recv(timeout=20))
 
@@ -55,7 +55,7 @@ def test_episodes_are_those_of_the_environment():
             while not is_over:
                 policy = ("random", "mixture", "expert", "farmer")[seed % 4]
                 action = local.scripted_policies[policy](local, rng)
-                answer, reward, terminated, truncated, info = local.step(action)
+                answer, reward, terminated, truncated, _ = local.step(action)
                 result = remote.step(action)
                 assert result[:2] == (answer, reward)
                 assert result[2] is (terminated or truncated)
@@ -87,8 +87,8 @@ def test_the_bearer_token_is_required(monkeypatch: pytest.MonkeyPatch):
 
 def test_wrong_messages_are_answered_and_the_episode_goes_on():
     with server(key="") as url, connect(url.replace("http", "ws") + "/ws") as socket:
-        assert asked(socket, "step", message="read 1")["data"]["code"] == "SESSION_ERROR"
-        first = asked(socket, "reset", seed=3, episode_id="a")["data"]
+        assert ask(socket, "step", message="read 1")["data"]["code"] == "SESSION_ERROR"
+        first = ask(socket, "reset", seed=3, episode_id="a")["data"]
         assert first["reward"] is None and first["done"] is False
         raw = {
             "{": "INVALID_JSON",
@@ -107,13 +107,13 @@ def test_wrong_messages_are_answered_and_the_episode_goes_on():
             socket.send(text)
             reply = json.loads(socket.recv(timeout=20))
             assert (reply["type"], reply["data"]["code"]) == ("error", code), text
-        assert asked(socket, "state") == {
+        assert ask(socket, "state") == {
             "type": "state",
             "data": {"episode_id": "a", "step_count": 0},
         }
-        done = asked(socket, "step", message="submit")["data"]
+        done = ask(socket, "step", message="submit")["data"]
         assert done["done"] and done["observation"]["metadata"]["success"] is False
-        assert asked(socket, "step", message="submit")["data"]["code"] == "SESSION_ERROR"
+        assert ask(socket, "step", message="submit")["data"]["code"] == "SESSION_ERROR"
 
 
 def test_a_message_that_is_too_long_ends_the_connection():
