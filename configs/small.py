@@ -48,12 +48,9 @@ class SmallTask:
 
 
 ARITHMETIC = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"})
-# Fine-tuned on it, a policy mostly repeats its first answer.
 TWO_ATTEMPTS = SmallTask(
-    "Arithmetic-v0", "sticky", 96, 4, {"largest": 20, "operators": "+", "always": True}
+    "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+", "always": True}
 )
-# So hard that few first answers are right.
-HARD_SUMS = SmallTask("Arithmetic-v0", "mixture", 144, 5, {"largest": 12}, sft_steps=150)
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
@@ -70,8 +67,6 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
-# Few cloned episodes follow all three relations.
-LONG_LOOKUP = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3}, sft_steps=200)
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most

@@ -39,10 +39,10 @@ def plain_rows(
     def block(parts: tuple[Array, Array, Array, Array]) -> Array:
         query, *ids = parts
         size = query.shape[1]
+        mask = attention_mask(_with_queries(inputs, query, *ids), options)
         # the queries are transposed, so that scores need not be
         query = (query * options.scale).transpose(0, 2, 3, 1, 4)
         query = query.reshape(batch, shared, group * size, width)
-        mask = attention_mask(_with_queries(inputs, *ids), options)
         mask_bias = jnp.tile(jnp.where(mask, 0.0, MASK_VALUE), (1, group, 1))
         y: Array = _recomputed_attention(query, key, value, mask_bias, options.cap)
         return y.reshape(batch, shared, group, size, width).transpose(0, 3, 1, 2, 4)
@@ -63,11 +63,15 @@ def plain_rows(
 
 
 def _with_queries(
-    inputs: KernelInputs, positions: Array, segment_ids: Array, visible_until: Array
+    inputs: KernelInputs, query: Array, positions: Array, segment_ids: Array, visible_until: Array
 ) -> KernelInputs:
-    """The inputs of some of their queries, of which a mask reads these."""
+    """The inputs of some of their queries."""
     return dataclasses.replace(
-        inputs, positions=positions, segment_ids=segment_ids, visible_until=visible_until
+        inputs,
+        query=query,
+        positions=positions,
+        segment_ids=segment_ids,
+        visible_until=visible_until,
     )
 
 

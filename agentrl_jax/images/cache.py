@@ -79,7 +79,8 @@ class ImageCache:
                 self._images.move_to_end(digest)
                 return self._images[digest]
         original = self.reader.pixels(part)
-        grid = self.processor.grid(*original.shape[:2])
+        height, width, _ = original.shape
+        grid = self.processor.grid(height, width)
         image = ModelImage(part, digest, self.processor.scale(original), grid, self.processor)
         with self._lock:
             if digest not in self._images:

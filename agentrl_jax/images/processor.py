@@ -129,7 +129,8 @@ class ImageProcessor:
             pixels: uint8 [height, width, 3].
             frames: of the video that it belongs to.
         """
-        _, rows, columns = self.grid(*pixels.shape[:2], frames)
+        height, width, _ = pixels.shape
+        _, rows, columns = self.grid(height, width, frames)
         image_module = pillow()
         image = image_module.fromarray(pixels).resize(
             (columns * self.patch_size, rows * self.patch_size),

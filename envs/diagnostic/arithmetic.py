@@ -43,7 +43,6 @@ def _repeated_action(env: "Arithmetic", rng: np.random.Generator) -> str | Messa
 
 
 MIXTURE_POLICY = MixturePolicy(_expert_action, _near_miss_action, 0.6)
-STICKY_POLICY = MixturePolicy(_repeated_action, MIXTURE_POLICY, 0.8)
 
 
 class Arithmetic(SampledTaskEnvironment):
@@ -55,8 +54,7 @@ class Arithmetic(SampledTaskEnvironment):
     `success`. `info` holds `formatted` and `answer` ("42", or None).
 
     Scripted policies: `random` is uniform, `expert` is right, `mixture` is the expert with
-    probability 0.6 and else off by one or ten, `repeater` repeats the mixture's first answer, and
-    `sticky` repeats its last one with probability 0.8, else answers as the mixture.
+    probability 0.6 and else off by one or ten, `repeater` repeats the mixture's first answer.
 
     Args:
         largest: operands are uniform integers in [0, largest].
@@ -71,7 +69,6 @@ class Arithmetic(SampledTaskEnvironment):
             "random": _random_action,
             "mixture": MIXTURE_POLICY,
             "repeater": _repeated_action,
-            "sticky": STICKY_POLICY,
             "expert": _expert_action,
         }
     )

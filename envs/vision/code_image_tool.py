@@ -33,7 +33,7 @@ _FORBIDDEN = frozenset(
     )
 )
 _RESULT = re.compile(r"\nimage:([A-Za-z0-9+/=]+)\s*\Z")
-# The names are those of CodeVision's tool; the first that is set is the result.
+# The names are those of CodeVision's tool; the first that the program has set is the result.
 _RUNNER = """
 import base64, io, math
 import numpy
@@ -43,10 +43,14 @@ image = Image.open("image.png").convert("RGB")
 img = image.copy()
 scope = dict(globals(), draw=ImageDraw.Draw(img))
 exec(compile(open("program.py").read(), "program.py", "exec"), scope)
+unchanged = Image.open("image.png").convert("RGB")
 for name in ("result", "output", "processed_image", "img", "image"):
-    if scope.get(name) is not None:
-        value = scope[name]
-        break
+    value = scope.get(name)
+    is_given = any(value is given for given in (img, image))
+    if value is None or (is_given and value == unchanged):
+        value = img
+        continue
+    break
 if isinstance(value, np.ndarray):
     value = Image.fromarray(value.astype(np.uint8))
 if not isinstance(value, Image.Image):

@@ -59,7 +59,7 @@ def ndcg(relevances: Sequence[float], num_relevant: int) -> float:
 
 def turn_text(thought: str, tag: str, body: str) -> str:
     """A turn in VRAG-RL's form."""
-    return f"<think>{thought}</think><{tag}>{body}</{tag}>"
+    return f"<think>{thought.strip()}</think><{tag}>{body}</{tag}>"
 
 
 def _expert_action(env: "PageQuestions", rng: np.random.Generator) -> str:

@@ -155,7 +155,7 @@ def shrinking_action(env: TransformEpisode, rng: np.random.Generator) -> Message
     index, view = _latest(env)
     is_wide = boxes.area(view.box) == boxes.area(env.problem.first_view.box)
     if env.problem.target and view.is_upright and is_wide and env.turns_left > 2:
-        return _crop(env, f"The {env.problem.target} is in this part.", index, 0.8)
+        return _crop(env, f"The {env.problem.target} is in this part.", index, 2.0)
     return expert_action(env, rng)
 
 

@@ -40,7 +40,7 @@ _NO_QUESTION = VideoQuestion("", "", ())
 
 def turn_text(thought: str, action: str) -> str:
     """A turn in FrameThinker's form."""
-    return f"<think>{thought}</think><action>{action}</action>"
+    return f"<think>{thought.strip()}</think><action>{action}</action>"
 
 
 def _choose(thought: str, start: int, end: int) -> str:

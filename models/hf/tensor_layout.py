@@ -63,8 +63,8 @@ class TensorLayout:
                 columns = _flat_slice(sizes[:inner], within[:inner])
                 self._read_matrix(tensors, name, columns, (sizes[inner:], within[inner:]), out[i])
             elif self.is_flattened:
-                for index, part in _contiguous_parts(sizes, within):
-                    tensors.read_slice(name, (part,), out[i][index].reshape(-1))
+                for lead, part in _contiguous_parts(sizes, within):
+                    tensors.read_slice(name, (part,), out[i][lead].reshape(-1))
             else:
                 tensors.read_slice(name, tuple(slice(*b) for b in within), out[i])
         return out

@@ -107,7 +107,7 @@ def test_gemmas_patches_are_cut_from_hugging_faces_pixels(shape: tuple[int, int]
 def test_golden_patches():
     """An image whose pixel values are 9 y + x, with patches of one pixel: the order of patches."""
     pixels = np.repeat((9 * np.arange(4)[:, None] + np.arange(4))[..., None], 3, -1)
-    processor = ImageProcessor(PixelBudget(16, 16), 1, 2, 2, (0.0,) * 3, (1.0,) * 3)
+    processor = ImageProcessor(PixelBudget(16, 16), 1, 2, 2, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
     patches = patches_of(processor, pixels.astype(np.uint8))
     assert np.rint(255 * patches[:, 0]).tolist() == [
         *(0, 1, 9, 10), *(2, 3, 11, 12), *(18, 19, 27, 28), *(20, 21, 29, 30)

@@ -78,7 +78,7 @@ def test_images_count_for_the_budget_and_go_with_their_segments(tmp_path: Path):
         recorder.put([TrajectoryRecord("rl", i, trajectory(picture(i)))])
         recorder.flush()
         for path in stored(tmp_path / trajectory_log.FOLDER):
-            os.utime(path, (time.time() - 3600,) * 2)
+            os.utime(path, (time.time() - 3600, time.time() - 3600))
         recorder.sync()
         recorder.close()
     assert len(stored(tmp_path / trajectory_log.FOLDER)) == 1 and len(lines) == 2

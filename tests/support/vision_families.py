@@ -48,7 +48,7 @@ class VisionFamily:
                 setattr(tokenizer, f"{name}_token_id", tokenizer.convert_tokens_to_ids(token))
             return Gemma3Processor(Gemma3ImageProcessorPil(), tokenizer, image_seq_length=4)
         # Their __init__ wants a video processor, which needs torchvision.
-        processor = self.reference.__new__(self.reference)
+        processor: Any = object.__new__(self.reference)
         processor.image_processor = Qwen2VLImageProcessorPil(
             size={"shortest_edge": LOW, "longest_edge": HIGH},
             patch_size=self.images.processor.patch_size,

@@ -65,6 +65,17 @@ def context_tokens_per_success(steps: int) -> Measure:
     return Measure(f"tokens of a last context per success, over the last {steps} steps", compute)
 
 
+def _distinct(run_dir: Path, phase: str = "") -> float:
+    fractions = []
+    for trajectory in evaluation_trajectories(run_dir, phase):
+        answers = [
+            turn.info["answer"] for turn in trajectory.turns if turn.info.get("answer") is not None
+        ]
+        if len(answers) > 1:
+            fractions.append(len(set(answers)) / len(answers))
+    return float(np.mean(fractions)) if fractions else 1.0
+
+
 def _correction(run_dir: Path, phase: str = "") -> float:
     rewards = np.array(
         [
@@ -75,4 +86,5 @@ def _correction(run_dir: Path, phase: str = "") -> float:
     return float((rewards[:, 1] - rewards[:, 0]).mean())
 
 
+distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
 correction = Measure("success of the second attempt minus that of the first", _correction)

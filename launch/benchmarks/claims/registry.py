@@ -10,11 +10,12 @@ from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     correction,
+    distinct_answers,
     seconds_until_level,
     turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
-from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
+from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
 
 WORDLE_OVERRIDES = {
     "environment.options.words": "16",
@@ -128,10 +129,32 @@ COMPARISONS = (
         by_construction=True,
     ),
     variant_comparison(
+        "igpo_success",
+        "lookup_igpo",
+        "IGPO, arXiv 2510.14967",
+        "Information gain makes more episodes succeed.",
+    ),
+    variant_comparison(
+        "critic_warmup",
+        "chain_vapo",
+        "VAPO, arXiv 2504.05118",
+        "A critic of random values should learn before the policy moves.",
+        {**LOWER_LEARNING_RATE, "phases.rl.algorithm.critic.head.scale": "1"},
+        measure=mean_of_last("rollout/success", 25),
+    ),
+    variant_comparison(
         "truncated_weights",
         "keydoor_dart",
         "DART, arXiv 2509.23866",
         "Truncated importance weights help on stale samples.",
+    ),
+    variant_comparison(
+        "ufo",
+        "arithmetic_ufo",
+        "UFO, arXiv 2507.14295",
+        "Answers of an episode differ more.",
+        measure=distinct_answers,
+        seeds=SIX_SEEDS,
     ),
     variant_comparison(
         "gigpo",

@@ -35,6 +35,7 @@ BASE_METHODS = {
 OTHER_CONFIGS = {
     "base_model.py", "price_list_base.py",
     "arithmetic_verifier.py", "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py",
+    "count_squares_grpo.py",
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "tools_grpo.py",
     "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip

@@ -23,10 +23,21 @@ from agentrl_jax.models import load, save
 from agentrl_jax.models.hf.configs import config_from_hf, config_to_json
 from agentrl_jax.models.hf.parameter_trees import tensors_to_save
 from agentrl_jax.models.hf.policy_tensors import tensor_layouts
+from agentrl_jax.models.vision.policy import VisionLanguageModel
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHAPES = json.loads((GOLDEN / "vision_shapes.json").read_text())
 EVERY = pytest.mark.parametrize("case", VISION_CASES)
+
+
+def one_fast(fast: str):
+    """Of the families, only this is in the fast tests."""
+    cases = [
+        pytest.param(case, marks=() if case == fast else pytest.mark.slow) for case in VISION_CASES
+    ]
+    return pytest.mark.parametrize("case", cases)
+
+
 # (prefix that `transformers` saves now, the other spelling) of each family
 SPELLINGS = {
     "qwen2.5-vl": [("model.", "model.language_model."), ("visual.", "model.visual.")],
@@ -44,7 +55,9 @@ def numbers():
 @functools.cache
 def model(case):
     with tempfile.TemporaryDirectory() as folder:
-        return load(write_folder(Path(folder), VISION_CASES[case], SHAPES[case]))
+        policy, params = load(write_folder(Path(folder), VISION_CASES[case], SHAPES[case]))
+    assert isinstance(policy, VisionLanguageModel)
+    return policy, params
 
 
 @functools.cache
@@ -69,7 +82,7 @@ def test_logits_of_packed_and_padded_documents_are_those_of_transformers(case):
     assert want[0].std() > 0.1
 
 
-@EVERY
+@one_fast("gemma3")
 def test_the_greedy_continuation_over_a_cache_is_that_of_transformers(case):
     policy, params = model(case)
     document = case_documents(policy.image_format, case)[0]
@@ -79,7 +92,7 @@ def test_the_greedy_continuation_over_a_cache_is_that_of_transformers(case):
     np.testing.assert_array_equal(written, want)
 
 
-@EVERY
+@one_fast("qwen3-vl")
 def test_gradients_of_tower_and_projector_are_those_of_torch(case):
     policy, params = model(case)
     form = policy.image_format
