@@ -11,7 +11,7 @@ Hardware: 2 CPU cores; time and score: docs/vision_systems.md
     agentrl-train --config=configs/vision_mgpo.py[:one_turn]
 """
 
-from agentrl_jax.algorithms.methods import grpo
+from agentrl_jax.algorithms.methods import mgpo
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment
@@ -32,7 +32,7 @@ def get_config(variant: str = "two_turns") -> Experiment:
     return vision_experiment(
         f"vision-mgpo-{variant}",
         TASK,
-        grpo(**TASK.settings()),
+        mgpo(**TASK.settings()),
         rollouts(tasks=2, group_size=4) if smoke else rollouts(),
         smoke,
         options={"turns": turns},

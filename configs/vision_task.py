@@ -53,6 +53,7 @@ class VisionTask:
         length: most tokens of an episode.
         images: most images of an episode.
         budget: most tokens of an action.
+        image_patches: most patches of an image.
         demonstrations: episodes.
         sft_steps, steps: of fine-tuning, and of the method.
     """
@@ -63,14 +64,19 @@ class VisionTask:
     length: int
     images: int
     budget: int
-    demonstrations: int = 3000
-    sft_steps: int = 300
-    steps: int = 40
+    image_patches: int = IMAGE_PATCHES
+    demonstrations: int = 2000
+    sft_steps: int = 200
+    steps: int = 30
 
     def spec(self, **options: Any) -> EnvironmentSpec:
         """The environment with further options."""
         name = f"agentrl_jax.envs:agentrl/{self.environment}"
         return EnvironmentSpec(name, {"instruction": False, **self.options, **options})
+
+    @property
+    def image_rows(self) -> ImageRows:
+        return ImageRows(PROCESSOR, self.images * self.image_patches)
 
     def settings(self, **settings: Any) -> dict[str, Any]:
         """The optimizer and batch shapes of a method, with further settings."""
@@ -79,7 +85,7 @@ class VisionTask:
             "minibatches": 2,
             "microbatch": 16,
             "bin_length": self.length,
-            "images": ImageRows(PROCESSOR, self.images * IMAGE_PATCHES),
+            "images": self.image_rows,
         }
         return {**shapes, **settings}
 
@@ -108,7 +114,7 @@ def vision_experiment(
         optimizer=AdamWConfig(3e-3, warmup_steps=20, final_fraction=0.1),
         bin_length=task.length,
         microbatch=16,
-        images=ImageRows(PROCESSOR, task.images * IMAGE_PATCHES),
+        images=task.image_rows,
     )
     images = qwen3_vl_chat_images(PROCESSOR)
     sft_steps, steps = (2, 2) if smoke else (task.sft_steps, task.steps)
@@ -120,7 +126,7 @@ def vision_experiment(
         policy=VisionLanguageConfig(
             layers=3,
             width=96,
-            hidden=256,
+            hidden=192,
             heads=6,
             kv_heads=3,
             head_size=16,
@@ -140,11 +146,11 @@ def vision_experiment(
             task_source=Mixture(demonstrated) if demonstrated else None,
         ),
         phases={
-            "sft": Phase("SFT", Demonstrations(batch=8 if smoke else 32), imitate, sft_steps),
+            "sft": Phase("SFT", Demonstrations(batch=8 if smoke else 16), imitate, sft_steps),
             "rl": Phase("RL", copy.deepcopy(source), copy.deepcopy(algorithm), steps),
         },
         evaluation=EvaluationConfig(
-            episodes=8 if smoke else 256,
+            episodes=8 if smoke else 128,
             players=("random", task.player, "expert"),
         ),
         engine=EngineConfig(
@@ -153,6 +159,6 @@ def vision_experiment(
             prefill_chunk=32,
             min_decode_steps=8,
             batching_delay=0.1,
-            image_patches=(IMAGE_PATCHES,),
+            image_patches=(task.image_patches,),
         ),
     )

@@ -9,8 +9,12 @@ from agentrl_jax.models.tokenizers import byte_tokenizer, train_bpe
 
 IMAGE_PAD = "<|image_pad|>"
 VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE_PAD)
-# ChatML whose messages may hold images, which stand between two tokens as in Qwen2-VL's.
+# ChatML whose messages may hold images, which stand between two tokens as in Qwen2-VL's. Of tools
+# the name and the description are shown.
 CHATML_WITH_IMAGES = """\
+{%- if tools %}{{ '<|im_start|>system\n' }}
+{%- for tool in tools %}{{ tool.function.name + ': ' + tool.function.description + '\n' }}
+{%- endfor %}{{ '<|im_end|>\n' }}{% endif %}
 {%- for message in messages %}
 {{- '<|im_start|>' + message['role'] + '\\n' }}
 {%- if message['content'] is string %}{{ message['content'] }}{% else %}
