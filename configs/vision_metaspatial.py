@@ -4,8 +4,8 @@ and against one turn.
 Each turn gives the positions of all furniture as JSON and is judged by format, collisions, wishes
 and three measurable terms of looks, where the system has marks of a language model on renderings.
 `:grpo` gives the coordinates of things that collide no return of their own, `:one_turn` trains GRPO
-without refinement, `:smoke` takes two steps of each phase. All begin with the same fine-tuning, half
-of it of one turn.
+without refinement, `:smoke` takes two steps of each phase. All begin with the same fine-tuning,
+half of it of one turn.
 
 Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 

@@ -1,9 +1,9 @@
-"""MGPO (arXiv 2507.05920): a box, its part of the image in detail, then the answer, against GRPO with
-the answer at once; only answers are rewarded.
+"""MGPO (arXiv 2507.05920): a box, its part of the image in detail, then the answer, against GRPO
+with the answer at once; only answers are rewarded.
 
 How many dots has an object? They are told apart in the crop alone. Both variants begin with the
 same fine-tuning, whose demonstrations are half of two turns and half of one; a half of all boxes
-and letters in them is random. The box has no reward: `rollout/iou` shows what becomes of it.
+and letters in them is random. The box has no reward; `info["iou"]` of the first turn measures it.
 `:one_turn` trains without the box, `:smoke` takes two steps of each phase.
 
 Hardware: 2 CPU cores; time and score: docs/vision_systems.md
