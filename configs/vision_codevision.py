@@ -29,9 +29,9 @@ TASK = VisionTask(
         "horizon": 3,
     },
     player="weak",
-    length=320,
+    length=416,
     images=3,
-    budget=72,
+    budget=96,
 )
 
 

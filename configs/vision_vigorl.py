@@ -29,7 +29,7 @@ TASK = VisionTask(
         "horizon": 3,
     },
     player="weak",
-    length=320,
+    length=384,
     images=3,
     budget=64,
 )
