@@ -86,7 +86,7 @@ def shared_call_key(inputs: CreditInputs) -> np.ndarray:
 
 
 def shared_prefix_key(inputs: CreditInputs) -> np.ndarray:
-    """Tokens of a group are shared where they and everything before them are equal, int [N].
+    """Tokens of a group are shared where they and all before them, images too, are equal, int [N].
 
     For trajectories that were written to a log and read back, and for branches within a call.
     Members that happen to begin with the same tokens count as branches too.
@@ -99,6 +99,7 @@ def shared_prefix_key(inputs: CreditInputs) -> np.ndarray:
                 np.concatenate([call.prompt, call.action[:forced]]).astype(np.int64).tobytes(),
                 digest_size=16,
             )
+            digest.update(repr(call.images).encode())
             for token in call.action[forced:].astype(np.int64):
                 digest.update(token.tobytes())
                 keys.append((group, digest.digest()))
