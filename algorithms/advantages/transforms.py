@@ -95,11 +95,9 @@ def shared_prefix_key(inputs: CreditInputs) -> np.ndarray:
     for group, trajectory in zip(inputs.trajectory_group.tolist(), inputs.trajectories):
         for call in trajectory.calls:
             forced = len(call.sampling.forced)
-            digest = hashlib.blake2b(
-                np.concatenate([call.prompt, call.action[:forced]]).astype(np.int64).tobytes(),
-                digest_size=16,
-            )
-            digest.update(repr(call.images).encode())
+            digest = hashlib.blake2b(repr(call.images).encode(), digest_size=16)
+            prefix = np.concatenate([call.prompt, call.action[:forced]])
+            digest.update(prefix.astype(np.int64).tobytes())
             for token in call.action[forced:].astype(np.int64):
                 digest.update(token.tobytes())
                 keys.append((group, digest.digest()))

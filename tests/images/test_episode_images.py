@@ -37,8 +37,8 @@ def message(seed: int) -> Message:
     return Message("user", (image_part(picture(30, 30, seed)), TextPart(f"look {seed}")))
 
 
-def prompts(context: ContextManager, turns: int) -> list[tuple[PromptBuilder, np.ndarray, Any]]:
-    """The builder after each prompt of an episode whose every observation has an image."""
+def prompts(context: ContextManager, turns: int) -> list[tuple[Any, np.ndarray, Any]]:
+    """Images, ids and parent of each prompt of an episode whose every observation has an image."""
     builder = PromptBuilder(agent(context), (message(0),))
     played: list[Turn] = []
     results = []
