@@ -71,8 +71,9 @@ def _number(node: ast.expr | None) -> float | None:
         value = ast.literal_eval(node) if node is not None else None
     except (ValueError, TypeError, SyntaxError):
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
 
 
 class _Reader(ast.NodeVisitor):

@@ -241,10 +241,10 @@ class TransformedImages(ImageEnvironment):
         if is_crop and image.view is not None and self.problem.target:
             overlap = boxes.iou(image.view.box, self.problem.target_box)
             self.crop_iou = max(self.crop_iou, overlap)
-        shown = fitted(pixels, self.view)
-        height, width = (pixels if self.code else shown).shape[:2]
+        preview = fitted(pixels, self.view)
+        height, width = (pixels if self.code else preview).shape[:2]
         text = f"Image {len(self.images) - 1}: {width}x{height} pixels."
-        return ToolOutput(text, images=(image_part(shown),))
+        return ToolOutput(text, images=(image_part(preview),))
 
     def _respond(self, message: Message) -> Reply:
         answer, observation = PROTOCOL.answer_of(message.text), ()

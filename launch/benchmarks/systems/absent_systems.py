@@ -53,7 +53,8 @@ ABSENT_SYSTEMS = (
     System(
         "MetaSpatial",
         "2503.18470",
-        "`grpo`, `RoomLayouts` with its turns and reward, `SpanFactors` and `SpanModulated` (3D-SPO)",
+        "`grpo`, `RoomLayouts` with its turns and reward, `SpanFactors` and `SpanModulated` "
+        "(3D-SPO)",
         "a config, marks of a model on rendered views",
     ),
 )
