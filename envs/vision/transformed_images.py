@@ -256,7 +256,7 @@ class TransformedImages(ImageEnvironment):
             self.last_failed = info["tool_errors"] > 0
             if self.last_failed:
                 last = observation[-1]
-                observation = (*observation[:-1], last.replace(content=f"{last.text} {_ADVICE}"))
+                observation = (*observation[:-1], last.replace(content=f"{last.text}\n{_ADVICE}"))
         is_void = answer is None and not info["called_tools"]
         is_turn = (is_call_turn if message.tool_calls else is_answer_turn)(message.text)
         is_formatted = not is_void and info.get("formatted", True) and is_turn
