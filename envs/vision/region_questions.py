@@ -92,7 +92,8 @@ class RegionQuestions(ImageEnvironment):
     ends the episode: the reward is 1 for the right letter, else 0, and nothing for the box.
     `info["iou"]` is the box's overlap with the objects that the question needs.
 
-    Scripted policies: `random`, `expert`, and `mixture`, the expert with probability .85.
+    Scripted policies: `random`, `expert`, and `mixture` and `weak`, in each turn the expert with
+    probability .85 and .5.
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
@@ -110,6 +111,7 @@ class RegionQuestions(ImageEnvironment):
             "random": _random_action,
             "expert": _expert_action,
             "mixture": MixturePolicy(_expert_action, _random_action, 0.85),
+            "weak": MixturePolicy(_expert_action, _random_action, 0.5),
         }
     )
     reward_bounds = (0.0, 1.0)

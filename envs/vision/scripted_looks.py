@@ -82,5 +82,6 @@ SCENE_POLICIES = {
     "random": random_action,
     "expert": expert_action,
     "mixture": MixturePolicy(expert_action, random_action, 0.85),
+    "weak": MixturePolicy(expert_action, random_action, 0.5),
     "guessing": guessing_action,
 }

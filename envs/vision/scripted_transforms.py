@@ -193,5 +193,6 @@ TRANSFORM_POLICIES = {
     "shrinking": shrinking_action,
     "recovering": recovering_action,
     "mixture": MixturePolicy(recovering_action, random_action, 0.85),
+    "weak": MixturePolicy(recovering_action, random_action, 0.5),
     "guessing": guessing_action,
 }

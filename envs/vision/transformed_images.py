@@ -75,7 +75,7 @@ class TransformedImages(ImageEnvironment):
 
     Scripted policies: `random`; `expert`, one operation a turn; `single`, all in one program (with
     `code`); `shrinking`, two crops; `recovering`, whose first call fails; `guessing`, without a
-    tool; `mixture`, `recovering` with probability .85.
+    tool; `mixture` and `weak`, in each turn `recovering` with probability .85 and .5.
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
