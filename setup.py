@@ -98,7 +98,7 @@ EXTRAS = {
     ],  # Text-Nav in that package's words; building it needs a C compiler
     "minigrid": ["minigrid>=3.2,<3.3"],  # levels of BabyAI
     "scienceworld": ["scienceworld>=1.2.3,<1.3"],  # and the program java
-    "alfworld": ["alfworld>=0.4.2,<0.5", "textworld[pddl]>=1.7,<1.8"],  # builds a planner in C++
+    "alfworld": ["alfworld>=0.4.2,<0.5"],  # a planner in C++ is built
     "jericho": ["jericho>=3.3.1,<3.4"],  # stories that a user has; building it needs a C compiler
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
