@@ -27,9 +27,11 @@ from agentrl_jax.configs.small import (
     small_experiment,
     training_settings,
 )
+from agentrl_jax.envs.search.protocols import PROTOCOLS
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.tokenizers import BPETokenizer
-from agentrl_jax.training.config import DemonstrationConfig, Experiment
+from agentrl_jax.renderer import ChatFormat
+from agentrl_jax.training.config import AgentConfig, DemonstrationConfig, Experiment
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.training.task_source import EnvironmentSpec
@@ -70,7 +72,9 @@ def get_config(variant: str = "method") -> Experiment:
     name = "agentgym-rl-smoke" if is_smoke else "agentgym-rl"
     steps = 3 if is_smoke else 120
     config = small_experiment(name, TASK, algorithm, source, steps=steps, label="ScalingInter")
-    config.tokenizer = BPETokenizer(vocab_size=512)
+    config.tokenizer = BPETokenizer(vocab_size=640, chat=True)
+    render = ChatFormat(tool_format=PROTOCOLS["search_r1"].tool_format)
+    config.agent = AgentConfig(render, budget=TASK.budget)
     config.demonstrations = DemonstrationConfig("expert", 2000, task_source=mixture)
     config.evaluation.environments = dict(worlds(is_test=True))
     config.engine.rows = 16
