@@ -37,7 +37,7 @@ from agentrl_jax.training.sources import Demonstrations
 from agentrl_jax.training.task_source import EnvironmentSpec
 
 SPLIT = 10_000  # tasks of training, where a split is a range of them
-TASK = SmallTask("TextCraft-v0", "expert", 2048, 40, {"depth": 1, "distractors": 2}, sft_steps=400)
+TASK = SmallTask("TextCraft-v0", "expert", 2048, 96, {"depth": 1, "distractors": 2}, sft_steps=400)
 
 
 def worlds(is_test: bool) -> dict[str, EnvironmentSpec]:
