@@ -93,12 +93,12 @@ TEXT_SYSTEMS = (
     System(
         "AgentGym-RL, ScalingInter-RL",
         "2509.08755",
-        "`IntervalSchedule` of turns, `AgentGymServer`",
-        "its five worlds",
+        "`IntervalSchedule` of turns, `AgentGymServer`, five environments in one `Mixture`",
+        "WebArena; its models and scale; a comparison on its environments that was measured",
         ("scaling_inter",),
-        ("keydoor_scaling_inter.py",),
-        "diagnostic",
-        ("KeyDoor",),
+        ("agentgym_rl.py", "keydoor_scaling_inter.py"),
+        "own kind",
+        ("TextCraft", "BabyAI", "ScienceWorld", "SearchQuestions", "KeyDoor"),
         ("scaling_inter",),
     ),
     System(
