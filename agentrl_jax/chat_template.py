@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, ToolSchema, assistant, user
+from agentrl_jax.messages import Message, TextPart, ToolSchema, assistant, user
 
 Conversation = Sequence[Message]
 Tools = Sequence[ToolSchema]
@@ -129,7 +129,13 @@ def _exchanges(conversation: Conversation) -> Iterator[tuple[Conversation, Conve
 
 
 def _template_message(message: Message) -> dict[str, Any]:
-    data: dict[str, Any] = {"role": message.role, "content": message.text}
+    content: Any = message.text
+    if message.images and not isinstance(message.content, str):
+        content = [
+            {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+            for part in message.content
+        ]
+    data: dict[str, Any] = {"role": message.role, "content": content}
     return data if message.tool_call_id is None else data | {"tool_call_id": message.tool_call_id}
 
 

@@ -2,21 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.policy import Params
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
-
-
-@dataclass(frozen=True, eq=False)
-class PromptImage:
-    """Embeddings that replace the placeholder tokens of a prompt from position `start`."""
-
-    start: int
-    embeddings: np.ndarray  # float32 [placeholders, D]
 
 
 class GenerationFuture(Future[Call]):
@@ -62,7 +54,7 @@ class Engine(Protocol):
             sampling: the parameters of this call.
             key: identifies the call's random numbers.
             parent: a call that this prompt extends; only a hint that its KV cache may be reused.
-            images: embeddings for placeholder tokens of the prompt.
+            images: what the placeholder tokens of the prompt stand for, in order.
         """
         ...
 

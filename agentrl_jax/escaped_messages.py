@@ -25,10 +25,16 @@ class MessageEscaper:
     def message(self, message: Message) -> Message:
         """The message with its tool calls in its text, and all that spells added tokens escaped."""
         is_action = message.role == "assistant"
-        text = self.action(message, self.escape) if is_action else self.escape(message.text)
+        content = (
+            self.action(message, self.escape)
+            if is_action
+            else message.map_text(self.escape)
+            if message.images
+            else self.escape(message.text)
+        )
         call_id = message.tool_call_id
         return Message(
-            message.role, text, tool_call_id=None if call_id is None else self.escape(call_id)
+            message.role, content, tool_call_id=None if call_id is None else self.escape(call_id)
         )
 
     def action(self, message: Message, escape_content: Escape) -> str:

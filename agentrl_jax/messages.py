@@ -1,7 +1,7 @@
 """`Message`: one OpenAI chat message."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,6 +26,11 @@ class ImagePart:
         """The part in OpenAI's JSON format."""
         detail = {} if self.detail is None else {"detail": self.detail}
         return {"type": "image_url", "image_url": {"url": self.url, **detail}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ImagePart":
+        """The inverse of `to_dict`. Raises KeyError where a required field is missing."""
+        return cls(data["image_url"]["url"], data["image_url"].get("detail"))
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,15 @@ class Message:
             else tuple(part for part in self.content if isinstance(part, ImagePart))
         )
 
+    def map_text(self, change: Callable[[str], str]) -> "str | tuple[TextPart | ImagePart, ...]":
+        """The content with each of its texts changed."""
+        if isinstance(self.content, str):
+            return change(self.content)
+        return tuple(
+            TextPart(change(part.text)) if isinstance(part, TextPart) else part
+            for part in self.content
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The message in OpenAI's JSON format; `raw_text` and a call's `error` only where set."""
         content: Any = self.content
@@ -109,9 +123,7 @@ class Message:
         content = data.get("content") or ""
         if not isinstance(content, str):
             content = tuple(
-                TextPart(part["text"])
-                if part["type"] == "text"
-                else ImagePart(part["image_url"]["url"], part["image_url"].get("detail"))
+                TextPart(part["text"]) if part["type"] == "text" else ImagePart.from_dict(part)
                 for part in content
             )
         calls = tuple(

@@ -4,6 +4,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from agentrl_jax.image_format import ImageFormat, PackedImages
 from agentrl_jax.pytree import AnyArray, pytree_dataclass, static_field
 
 Params = Any  # a pytree of arrays
@@ -24,14 +25,26 @@ class PolicyInputs:
     With `inner_branches` the prefix holds packed sequences, and a branch continues that of its
     segment from its own first position on: it attends to the sequence's tokens before that, and to
     itself. 5 6 7 | 8 9 | 4 .  ->  positions 0 1 2 1 2 3 0: 5 8 9 and 5 6 7 4.
+
+    A policy that sees takes the features of its images' tokens in one of two ways: `embeddings`,
+    aligned to the tokens, or `images`, which `apply` encodes. Of the `feature_width` numbers of a
+    token (`ImageFormat`) the first D replace its embedding; each further D are added to its hidden
+    state after one of the first layers.
     """
 
     tokens: Int[AnyArray, "B T"]
-    positions: Int[AnyArray, "B T"] | Int[AnyArray, "3 B T"]
+    positions: Int[AnyArray, "B T"]
     segment_ids: Int[AnyArray, "B T"]
     # Replace the token embeddings where `embedding_mask` is true.
-    embeddings: Float[Array, "B T D"] | None = None
-    embedding_mask: Bool[Array, "B T"] | None = None
+    embeddings: Float[AnyArray, "B T E"] | None = None
+    embedding_mask: Bool[AnyArray, "B T"] | None = None
+    images: PackedImages | None = None  # as many rows of patches as rows of tokens
+    # Which token of its row's images a token is; -1: none.
+    image_index: Int[AnyArray, "B T"] | None = None
+    # Rotary positions: time, row and column (M-RoPE); None: `positions` on all axes.
+    rope_positions: Int[AnyArray, "3 B T"] | None = None
+    # The last position of its segment that a token attends to; None: its own.
+    visible_until: Int[AnyArray, "B T"] | None = None
     prefix_length: int = static_field(default=0)
     branch_length: int = static_field(default=0)  # 0: rows are not branched
     inner_branches: bool = static_field(default=False)
@@ -111,6 +124,27 @@ class Policy(Protocol):
     def unstack(self, params: Params) -> Params:
         """The same weights with one tree per layer, as an engine holds them."""
         ...
+
+
+@runtime_checkable
+class VisionPolicy(Policy, Protocol):
+    """A policy that may see images."""
+
+    @property
+    def image_format(self) -> ImageFormat | None:
+        """How it takes images; None: it sees none."""
+        ...
+
+    def encode_images(self, params: Params, images: PackedImages) -> Float[Array, "R M E"]:
+        """The features of the images' tokens, E = `feature_width` numbers each; takes stacked and
+        unstacked parameters.
+        """
+        ...
+
+
+def image_format(policy: Policy) -> ImageFormat | None:
+    """How a policy takes images; None: it sees none."""
+    return policy.image_format if isinstance(policy, VisionPolicy) else None
 
 
 @runtime_checkable

@@ -11,19 +11,12 @@ from agentrl_jax.added_tokens import escaper, unescape
 from agentrl_jax.chat_template import ChatTemplate
 from agentrl_jax.errors import UserError
 from agentrl_jax.escaped_messages import MessageEscaper
+from agentrl_jax.images.prompts import ChatImages, ImagePrompter, RenderedPrompt
 from agentrl_jax.messages import Message, ToolSchema, assistant, user
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
 from agentrl_jax.tool_formats import HermesToolFormat, ToolFormat
 from agentrl_jax.tools_as_text import with_tools_as_text
 from agentrl_jax.trajectories import Call
-
-
-@dataclass(frozen=True, eq=False)
-class RenderedPrompt:
-    """A prompt as token ids."""
-
-    ids: TokenIds
-    image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of image placeholder tokens
 
 
 @runtime_checkable
@@ -35,6 +28,7 @@ class Renderer(Protocol):
 
     stop_ids: tuple[int, ...]
     codec: TextCodec  # of plain texts: an agent program may prompt with text
+    image_prompter: ImagePrompter  # of the images in its prompts, or refuses them
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
@@ -85,24 +79,12 @@ class Renderer(Protocol):
         ...
 
 
-def _reject_images(messages: Sequence[Message]) -> None:
-    if any(m.images for m in messages):
-        raise UserError(
-            "this renderer does not support images: give the agent a vision model's renderer"
-        )
-
-
-def decode_action(renderer: Renderer, action: TokenIds) -> str:
-    """The text of sampled ids, without the stop token."""
-    has_stop = len(action) > 0 and int(action[-1]) in renderer.stop_ids
-    return renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
-
-
 def _parsed_action(
     renderer: Renderer, action: TokenIds, tools: Sequence[ToolSchema] = ()
 ) -> Message:
     """The message of sampled ids; `raw_text` keeps its text where added tokens were sampled."""
-    text = decode_action(renderer, action)
+    has_stop = len(action) > 0 and int(action[-1]) in renderer.stop_ids
+    text = renderer.codec.decode(tuple((action[:-1] if has_stop else action).tolist()))
     message = renderer.parse_text(text, tools)
     control_ids = renderer.codec.added_tokens.control_ids.difference(renderer.stop_ids)
     return message if control_ids.isdisjoint(action.tolist()) else message.replace(raw_text=text)
@@ -123,6 +105,7 @@ class TextRenderer:
 
     def __init__(self, tokenizer: Any, stop: str = "\n") -> None:
         self.codec = TextCodec(tokenizer)
+        self.image_prompter = ImagePrompter(None, self.codec)
         added_tokens = self.codec.added_tokens
         self._escape = escaper(added_tokens.ids)
         self._escape_special = escaper(added_tokens.special)
@@ -143,7 +126,7 @@ class TextRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        _reject_images(messages)
+        self.image_prompter.check(messages)
         if tools:
             raise UserError("a plain transcript does not support tools: use a chat renderer")
         parts = [self._message_ids(m) for m in messages]
@@ -156,7 +139,7 @@ class TextRenderer:
         new_messages: Sequence[Message],
         tools: Sequence[ToolSchema] = (),
     ) -> TokenIds | None:
-        _reject_images(new_messages)
+        self.image_prompter.check(new_messages)
         closed = len(call.action) > 0 and int(call.action[-1]) in self.stop_ids
         return np.concatenate(
             [
@@ -196,6 +179,7 @@ class ChatRenderer:
         stop: str | None = None,
         tool_format: ToolFormat = HermesToolFormat(),  # noqa: B008  it is frozen
         tools_as_text: bool = False,
+        images: ChatImages | None = None,
     ) -> None:
         """Of a tokenizer with a chat template.
 
@@ -205,6 +189,7 @@ class ChatRenderer:
             tool_format: how tool calls are written and parsed.
             tools_as_text: for templates that know no tools: these are described in the first
                 message, and their results are user messages.
+            images: how prompts show images; None: they are refused.
         """
         if not getattr(tokenizer, "chat_template", None):
             raise UserError(
@@ -215,6 +200,7 @@ class ChatRenderer:
         self._stop_text = stop or tokenizer.eos_token
         self.stop_ids = (int(tokenizer.convert_tokens_to_ids(self._stop_text)),)
         self._tools_as_text = tools_as_text
+        self.image_prompter = ImagePrompter(images, self.codec)
         self._template = ChatTemplate(tokenizer, self._prepare)
         self._escaper = MessageEscaper(
             tool_format,
@@ -230,6 +216,7 @@ class ChatRenderer:
         """
         chat = self._template.prompt_text([user("a"), assistant("b"), user("c")])
         named = {self._stop_text, *self.codec.tokenizer.all_special_tokens}
+        named.update(self.image_prompter.tokens)
         special = self.codec.added_tokens.special
         return escaper([token for token in special if token in named or token in chat])
 
@@ -237,7 +224,7 @@ class ChatRenderer:
         self, messages: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> tuple[Sequence[Message], Sequence[ToolSchema]]:
         """Messages and tools as the template gets them: what spells added tokens is escaped."""
-        _reject_images(messages)
+        self.image_prompter.check(messages)
         prepared = [self._escaper.message(message) for message in messages]
         tools = self._escaper.tools(tools)
         if not self._tools_as_text:
@@ -247,8 +234,8 @@ class ChatRenderer:
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> RenderedPrompt:
-        text = self._template.prompt_text(messages, tools)
-        return RenderedPrompt(self.codec.encode_escaped(text))
+        ids = self.image_prompter.encode(self._template.prompt_text(messages, tools), messages)
+        return RenderedPrompt(ids, self.image_prompter.prompt_images(ids, messages))
 
     def continuation_ids(
         self,
@@ -264,7 +251,7 @@ class ChatRenderer:
             if not added.startswith(self._stop_text):
                 return None
             added = added.removeprefix(self._stop_text)
-        return self.codec.encode_escaped(added)
+        return self.image_prompter.encode(added, new_messages)
 
     def parse(self, action: TokenIds, tools: Sequence[ToolSchema] = ()) -> Message:
         return _parsed_action(self, action, tools)
@@ -293,6 +280,7 @@ class ChatFormat:
     stop: str | None = None
     tool_format: ToolFormat = field(default_factory=HermesToolFormat)
     tools_as_text: bool = False
+    images: ChatImages | None = None
 
     def __call__(self, tokenizer: Any) -> ChatRenderer:
-        return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text)
+        return ChatRenderer(tokenizer, self.stop, self.tool_format, self.tools_as_text, self.images)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from agentrl_jax.messages import Message, ToolCall, ToolSchema, user
+from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall, ToolSchema, user
 from agentrl_jax.tool_formats.tool_format import ToolFormat
 
 
@@ -19,19 +19,31 @@ def with_tools_as_text(
     follows_result = False
     for message in messages:
         if message.role == "tool":
-            message = user(f"<tool_response>\n{message.text}\n</tool_response>")
+            message = _joined("<tool_response>\n", message, "\n</tool_response>")
             is_result = True
         else:
             is_result = False
         if follows_result and message.role == "user":
-            prepared[-1] = user(f"{prepared[-1].text}\n{message.text}")
+            prepared[-1] = _joined(prepared[-1], "\n", message)
         else:
             prepared.append(message)
         follows_result = is_result
     if tools and prepared:
         description = describe_tools(tools, tool_format)
-        prepared[0] = prepared[0].replace(content=f"{description}\n\n{prepared[0].text}")
+        content = _joined(f"{description}\n\n", prepared[0]).content
+        prepared[0] = prepared[0].replace(content=content)
     return prepared
+
+
+def _joined(*pieces: Message | str) -> Message:
+    """A user message with the contents of messages and texts, one after the other."""
+    if not any(isinstance(piece, Message) and piece.images for piece in pieces):
+        return user("".join(x if isinstance(x, str) else x.text for x in pieces))
+    parts: list[TextPart | ImagePart] = []
+    for piece in pieces:
+        content = piece if isinstance(piece, str) else piece.content
+        parts += [TextPart(content)] if isinstance(content, str) else content
+    return Message("user", tuple(parts))
 
 
 def describe_tools(tools: Sequence[ToolSchema], tool_format: ToolFormat) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from agentrl_jax.call_checksum import call_checksum
-from agentrl_jax.messages import Message, ToolSchema
+from agentrl_jax.messages import ImagePart, Message, ToolSchema
 
 Source = Literal["sampled", "demonstration", "patch", "scripted", "ranked"]
 FinishReason = Literal["stop", "budget", "context"]
@@ -131,6 +131,7 @@ class Call:
     alternatives: np.ndarray | None = None
     alternative_logp: np.ndarray | None = None  # float32 [action tokens, k]
     image_spans: tuple[tuple[int, int], ...] = ()  # [start, end) of placeholder tokens in `prompt`
+    images: tuple[ImagePart, ...] = ()  # what stands there
     parent: "Call | None" = None  # the call whose prompt + action this prompt extends exactly
     time: CallTime | None = None  # None: no engine sampled it, or it was not measured
     checksum: int = 0  # `call_checksum` when an engine sampled it; 0: not known
@@ -160,10 +161,14 @@ class Call:
         return len(self.prompt) + len(self.action)
 
     def extends(self, parent: "Call") -> bool:
-        """Whether this prompt starts with the parent's prompt and action, token by token."""
+        """Whether this prompt starts with the parent's prompt and action, token by token, and
+        shows the parent's images first.
+        """
         n = len(parent.prompt)
-        return starts_with(self.prompt, parent.prompt) and starts_with(
-            self.prompt[n:], parent.action
+        return (
+            starts_with(self.prompt, parent.prompt)
+            and starts_with(self.prompt[n:], parent.action)
+            and self.images[: len(parent.images)] == parent.images
         )
 
 

@@ -22,6 +22,7 @@ from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/CodeProblems-v0"
+SERVED = "agentrl_jax.envs:agentrl/ServedCodeProblems-v0"
 # Short questions whose programs are one line.
 EASY = ("product", "power_remainder", "backwards", "letter_count", "sorted_letters", "multiples")
 MAX_LENGTH = 416  # tokens of an episode, of which the tool's description is a fifth
@@ -33,16 +34,16 @@ TRAINING_SETTINGS: dict[str, Any] = {
 }
 
 
-def code_spec(**options: Any) -> EnvironmentSpec:
+def code_spec(environment: str = NAME, **options: Any) -> EnvironmentSpec:
     """The easy problems, with short prompts and errors, and with other options."""
     short = {"instruction": False, "short_errors": True}
     easy = {"generators": EASY, "difficulty": 0.2, "horizon": 4}
-    return EnvironmentSpec(NAME, {**easy, **short, **options})
+    return EnvironmentSpec(environment, {**easy, **short, **options})
 
 
-def test_specs(**options: Any) -> dict[str, TaskSource]:
+def test_specs(environment: str = NAME, **options: Any) -> dict[str, TaskSource]:
     """Where a policy is evaluated: held-out texts of the trained generators."""
-    return {"test": code_spec(split="test", **options)}
+    return {"test": code_spec(environment, split="test", **options)}
 
 
 def code_experiment(
@@ -55,6 +56,7 @@ def code_experiment(
     evaluated: Mapping[str, TaskSource] | None = None,
     steps: int = 40,
     sft_steps: int = 160,
+    environment: str = NAME,
 ) -> Experiment:
     """Fine-tuning on the policy that mends its code, then the method.
 
@@ -66,11 +68,12 @@ def code_experiment(
         demonstrated: whose tasks are demonstrated, in equal numbers; None: the environment's.
         evaluated: see `EvaluationConfig.environments`; None: held-out texts.
         steps, sft_steps: of the method and of fine-tuning.
+        environment: its name.
     """
     tool_format = PROTOCOLS[options.get("protocol", "boxed")].tool_format
     return base_model_experiment(
         name,
-        code_spec(**options),
+        code_spec(environment, **options),
         AgentConfig(ChatFormat(tool_format=tool_format), budget=96),
         DemonstrationConfig(
             "recovering",
@@ -80,7 +83,7 @@ def code_experiment(
         EvaluationConfig(
             episodes=4 if smoke else 256,
             players=("random",),
-            environments=evaluated or test_specs(**options),
+            environments=evaluated or test_specs(environment, **options),
         ),
         (8, 2 if smoke else sft_steps),
         (algorithm, source, 2 if smoke else steps),

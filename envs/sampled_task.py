@@ -9,7 +9,7 @@ import numpy as np
 from agentrl_jax.environment import Messages
 from agentrl_jax.envs.forkable import Forkable
 from agentrl_jax.envs.options import check_no_options
-from agentrl_jax.messages import user
+from agentrl_jax.messages import Message, user
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ class SampledTaskEnvironment(Forkable):
         check_no_options(type(self).__name__, options)
         self._sample_task()
         self._rewind()
-        return (user(self._opening_text() + "\n"),), {}
+        return (self._opening_message(),), {}
+
+    def _opening_message(self) -> Message:
+        """The opening observation."""
+        return user(self._opening_text() + "\n")
 
     def _rewind(self) -> None:
         self.turns = 0

@@ -15,10 +15,16 @@ flags.DEFINE_string(
     "",
     "The folder of a Hugging Face model, or its name on the hub where there is a network.",
 )
-flags.DEFINE_string("preset", "", "Or the name of a function of agentrl_jax.models.presets.")
+flags.DEFINE_string("preset", "", "Or the name of a preset: qwen3_8b, qwen2_5_vl_7b, ...")
 for axis in ("data", "fsdp", "expert", "tensor"):
     flags.DEFINE_integer(axis, 1, f"The mesh's {axis} axis.", lower_bound=1)
 flags.DEFINE_integer("length", 4096, "Tokens of a row.", lower_bound=1)
+flags.DEFINE_integer(
+    "image_pixels",
+    1024,
+    "A side of the image whose cost is shown.",
+    lower_bound=1,
+)
 flags.DEFINE_string(
     "param_dtype", "float32", "Of the weights, the gradient and the optimizer's moments."
 )
@@ -52,7 +58,8 @@ def describe() -> None:
     else:
         policy = folder.read_decoder(f.model, f.param_dtype, f.compute_dtype)
     mesh = MeshConfig(data=f.data, fsdp=f.fsdp, expert=f.expert, tensor=f.tensor)
-    print(format_table(estimate_memory(policy, mesh, f.length, f.platform), mesh, f.length))
+    estimate = estimate_memory(policy, mesh, f.length, f.platform, f.image_pixels)
+    print(format_table(estimate, mesh, f.length))
 
 
 def main() -> None:

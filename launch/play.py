@@ -22,22 +22,27 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "seed", None, "The environment's seed; by default a random one.", lower_bound=0
 )
+flags.DEFINE_string(
+    "images", "", "The folder for images that are shown; by default a temporary one."
+)
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 
 
 def play() -> None:
     from agentrl_jax.launch import players
+    from agentrl_jax.launch.shown_images import ImageFolder
     from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
 
     f = flags.FLAGS
     check_seed("--seed", f.seed or 0, ENV_SEED_END)
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, workers=0)
+    images = ImageFolder(f.images)
     if f.watch is None:
-        players.play_interactively(environment, f.seed)
+        players.play_interactively(environment, f.seed, images)
     else:
         checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())
-        players.watch(environment, f.watch, checkpoint, f.seed, f.temperature)
+        players.watch(environment, f.watch, checkpoint, f.seed, f.temperature, images)
 
 
 def main() -> None:

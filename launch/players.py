@@ -13,6 +13,7 @@ import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.dataclass_flags import parse_literals
+from agentrl_jax.launch.shown_images import ImageFolder
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.reporting.evaluation_table import evaluation_table
 from agentrl_jax.reporting.statistics import summarize
@@ -144,9 +145,9 @@ def evaluate(
     console.print(evaluation_table([summarize(name, trajectories, anchors)], console))
 
 
-def print_messages(messages: Messages) -> None:
-    """Print an observation, ended by a newline."""
-    text = "".join(m.text + "\n" * (m.role == "tool") for m in messages)
+def print_messages(messages: Messages, images: ImageFolder) -> None:
+    """Print an observation, ended by a newline; images are written into the folder."""
+    text = "".join(images.text_of(m) + "\n" * (m.role == "tool") for m in messages)
     print(text, end="" if text.endswith("\n") or not text else "\n")
 
 
@@ -156,20 +157,23 @@ def watch(
     checkpoint: Checkpoint | None,
     seed: int | None,
     temperature: float,
+    images: ImageFolder,
 ) -> None:
     """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn."""
     seed = random.randrange(2**31) if seed is None else seed
     scripted_policy = None if policy_name == "policy" else policy_name
     (trajectory,) = play_episodes(environment, scripted_policy, checkpoint, 1, seed, temperature)
-    print_messages(trajectory.opening)
+    print_messages(trajectory.opening, images)
     for turn in trajectory.turns:
         print(f"> {PythonListToolFormat().render(turn.action.text, turn.action.tool_calls)}")
-        print_messages(turn.observation)
+        print_messages(turn.observation, images)
     text = outcome_text(trajectory.total_reward, trajectory.succeeded, len(trajectory.turns))
     print(f"{text}, stop reason: {trajectory.stop_reason}" if trajectory.truncated else text)
 
 
-def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None:
+def play_interactively(
+    environment: EnvironmentConfig, seed: int | None, images: ImageFolder
+) -> None:
     """A person types the actions; Ctrl-D leaves."""
     env = make(environment.name, environment.options)
     print(env.rules.strip(), end="\n\n")
@@ -177,7 +181,7 @@ def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None
     tools = info.get("tools", ())
     if tools:
         print(describe_tools(tools, PythonListToolFormat()), end="\n\n")
-    print_messages(opening)
+    print_messages(opening, images)
     total, turns, done = 0.0, 0, False
     while not done:
         try:
@@ -186,7 +190,7 @@ def play_interactively(environment: EnvironmentConfig, seed: int | None) -> None
             print("\nleft")
             return
         observation, reward, terminated, truncated, info = env.step(typed_action(text, tools))
-        print_messages(observation)
+        print_messages(observation, images)
         total, turns, done = total + reward, turns + 1, terminated or truncated
     print(outcome_text(total, info.get("success"), turns))
 

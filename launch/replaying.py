@@ -81,11 +81,13 @@ def replay_versions(
     check_calls(itertools.chain.from_iterable(calls.values()), policy.vocab_size)
     first, *later = calls
     config, params = weights.experiment.engine, weights.load(first, policy)
+    renderer = weights.experiment.agent_configs[weights.agent].renderer(tokenizer)
+    images = renderer.image_prompter.recorded_images
     with contextlib.closing(make_engine(policy, config, params, tokenizer.decode)) as engine:
-        yield first, replay_calls(calls[first], engine)
+        yield first, replay_calls(calls[first], engine, images)
         for version in later:
             engine.publish(weights.load(version, policy), version)
-            yield version, replay_calls(calls[version], engine)
+            yield version, replay_calls(calls[version], engine, images)
 
 
 def check_calls(calls: Iterable[Call], vocab_size: int) -> None:
@@ -107,7 +109,6 @@ def selection_text(selection: CallSelection) -> str:
             sum(selection.without_weights.values())
         ),
         "during which new weights were published": selection.of_several_versions,
-        "with images": selection.with_images,
         "without a token": selection.empty,
     }
     left_out = [f"; left out: {count} {reason}" for reason, count in reasons.items() if count]

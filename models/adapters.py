@@ -17,13 +17,19 @@ from jaxtyping import Array, Float, Key
 
 from agentrl_jax.distributed.sharding import is_logical_axes
 from agentrl_jax.errors import UserError
+from agentrl_jax.image_format import ImageFormat, PackedImages
+from agentrl_jax.models.adapter_targets import (
+    count_axes,
+    matrix_shapes_and_axes,
+    target_name,
+)
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.parameters import low_rank_product
 from agentrl_jax.models.quantized import QuantizedWeight, is_quantized
-from agentrl_jax.policy import KVCache, Params, PolicyInputs, PolicyOutput
+from agentrl_jax.models.vision.policy import VISION, VisionLanguageModel
+from agentrl_jax.policy import KVCache, Params, PolicyInputs, PolicyOutput, image_format
 
-STACK_AXES = ("layers", "experts")  # leading axes with a matrix for each index
 EMBEDDING_TABLES = ("embedding", "head")
 PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
 
@@ -36,7 +42,9 @@ class LoraConfig:
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0  # of the adapters' inputs, in training
-    targets: tuple[str, ...] = PROJECTIONS  # names of weights: these, `router`, `embedding`, `head`
+    # names of weights: these, `router`, `embedding`, `head`, and of a vision tower `vision.out`,
+    # `vision.qkv`, ...
+    targets: tuple[str, ...] = PROJECTIONS
     # engines sample from merged, dense weights; False: they add the adapters at every step
     merge_for_sampling: bool = True
     # format of the layers' frozen matrices: `nf4` or `int8`; None: dense
@@ -81,7 +89,7 @@ class LoraPolicy:
                 "quantized weights need a policy whose `saved_activations` is not None: "
                 "or the backward pass would keep all of them dense"
             )
-        names = {path[-1] for path in _matrix_shapes_and_axes(self.base)}
+        names = {target_name(path) for path in matrix_shapes_and_axes(self.base)}
         for name in c.targets:
             if name not in names:
                 raise UserError(
@@ -120,7 +128,7 @@ class LoraPolicy:
                     # or the next would be allocated while this one's dense array lives
                     tree[name] = jax.block_until_ready(quantize(x))
 
-        walk(base)
+        walk({name: part for name, part in base.items() if name != VISION})
         return base
 
     def init_adapters(self, key: Key[Array, ""]) -> Any:
@@ -144,7 +152,7 @@ class LoraPolicy:
         """The logical axis names of each weight: a tree like `init`'s with a tuple of names per
         array.
         """
-        names = _matrix_shapes_and_axes(self.base)
+        names = matrix_shapes_and_axes(self.base)
 
         def adapter_axes(
             path: tuple[str, ...], shape: tuple[int, ...], stack: int, inner: int
@@ -177,6 +185,17 @@ class LoraPolicy:
         """See `Decoder.apply`; with a `key`, the adapters' inputs are dropped out."""
         adapters = self._scale_adapters(params["adapters"], key is not None)
         return self.base.apply(params["base"], inputs, cache, key, adapters)
+
+    @property
+    def image_format(self) -> ImageFormat | None:
+        """That of the adapted policy."""
+        return image_format(self.base)
+
+    def encode_images(self, params: Params, images: PackedImages) -> Float[Array, "R M E"]:
+        """See `VisionLanguageModel.encode_images`."""
+        assert isinstance(self.base, VisionLanguageModel)
+        adapters = self._scale_adapters(params["adapters"], False)
+        return self.base.encode_images(params["base"], images, adapters)
 
     def logits(self, params: Params, hidden: Float[Array, "*shape D"]) -> Float[Array, "*shape V"]:
         base, adapters = params["base"], params["adapters"]
@@ -247,9 +266,9 @@ class LoraPolicy:
     def _build_adapter_tree(self, make_leaf: Any) -> Any:
         """A nested dict with `make_leaf(path, shape, stack, inner)` for each adapted weight."""
         tree: dict[str, Any] = {}
-        for path, (shape, axes) in _matrix_shapes_and_axes(self.base).items():
-            if path[-1] in self.config.targets:
-                stack, inner = _count_axes(axes)
+        for path, (shape, axes) in matrix_shapes_and_axes(self.base).items():
+            if target_name(path) in self.config.targets:
+                stack, inner = count_axes(axes)
                 parent = tree
                 for name in path[:-1]:
                     parent = parent.setdefault(name, {})
@@ -259,28 +278,3 @@ class LoraPolicy:
 
 def _dequantize(weight: Array | QuantizedWeight) -> Array:
     return weight.dequantize() if isinstance(weight, QuantizedWeight) else weight
-
-
-def _count_axes(axes: tuple[str, ...]) -> tuple[int, int]:
-    """The number of leading stack axes of a weight, and of the contracted axes after them."""
-    stack = next(i for i, name in enumerate(axes) if name not in STACK_AXES)
-    return stack, 2 if axes[stack] == "heads" else 1
-
-
-def _matrix_shapes_and_axes(
-    policy: Decoder,
-) -> dict[tuple[str, ...], tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Shape and axes, by path, of every weight of a decoder that is a matrix or a stack of
-    matrices.
-    """
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    flat, _ = jax.tree_util.tree_flatten_with_path(shapes)
-    axes = jax.tree.leaves(policy.axes(), is_leaf=lambda x: isinstance(x, tuple))
-    named = {
-        tuple(key.key for key in path): (x.shape, names) for (path, x), names in zip(flat, axes)
-    }
-    return {
-        path: entry
-        for path, entry in named.items()
-        if not path[-1].endswith("bias") and len(entry[1]) - _count_axes(entry[1])[0] > 1
-    }

@@ -25,6 +25,7 @@ class AttentionInputs:
     positions: Int[Array, "B T"]
     segment_ids: Int[Array, "B T"]
     slots: Int[Array, "B T"] | None = None
+    visible_until: Int[Array, "B T"] | None = None  # see `PolicyInputs`
     window: int = static_field(default=0)  # how many positions back, its own included; 0: all
     # how many slots of the cache may be attended to
     attention_length: int = static_field(default=0)
@@ -34,15 +35,22 @@ class AttentionInputs:
 
 
 def cache_mask(
-    positions: Int[Array, "B T"], attention_length: int, cache_length: int, window: int = 0
+    positions: Int[Array, "B T"],
+    attention_length: int,
+    cache_length: int,
+    window: int = 0,
+    visible_until: Int[Array, "B T"] | None = None,
 ) -> Bool[Array, "B T {cache_length}"]:
-    """True for the slots up to the query's own, of the first `attention_length` and within the
-    window; stale slots after it are never attended to.
+    """True for the slots up to the query's own or `visible_until`, of the first `attention_length`
+    and within the window; stale slots after it are never attended to.
     """
     slots = jnp.arange(cache_length)[None, None, :]
-    last = jnp.minimum(positions, attention_length - 1)[:, :, None]
+    own = jnp.minimum(positions, attention_length - 1)[:, :, None]
+    last = own
+    if visible_until is not None:
+        last = jnp.clip(visible_until, positions, attention_length - 1)[:, :, None]
     visible = slots <= last
-    return visible & (slots > last - window) if window else visible
+    return visible & (slots > own - window) if window else visible
 
 
 def cache_slots(
@@ -130,7 +138,7 @@ def attend_cache(
     than it saves; this takes two thirds of the time.
     """
     size, span = key.shape[2], inputs.attention_length
-    mask = cache_mask(inputs.positions, span, size, inputs.window)
+    mask = cache_mask(inputs.positions, span, size, inputs.window, inputs.visible_until)
 
     def grouped(query: Array, key: Array, value: Array, mask: Array) -> Array:
         return attend(query, key[:, :, :span], value[:, :, :span], mask[:, :, :span], scale, cap)
@@ -230,6 +238,7 @@ class Attention(Module):
                 value,
                 inputs.positions,
                 inputs.segment_ids,
+                inputs.visible_until,
                 scale=self.scale,
                 window=inputs.window,
                 cap=self.cap,

@@ -24,6 +24,7 @@ def attend_rows(
     value: KeyValue,
     positions: QueryIds,
     segment_ids: QueryIds,
+    visible_until: QueryIds | None = None,
     *,
     scale: float,
     window: int = 0,
@@ -31,6 +32,7 @@ def attend_rows(
     prefix_length: int = 0,
     branch_length: int = 0,
     inner_branches: bool = False,
+    causal: bool = True,
 ) -> Query:
     """`softmax(capped(scale q k)) v` over the keys that each query may attend to, softmax in
     float32, output in the dtype of `value`.
@@ -38,22 +40,30 @@ def attend_rows(
     Query t attends to key s of its own segment at an earlier or equal position, less than `window`
     away where that is not 0; `capped(x) = cap tanh(x / cap)` where `cap` is not 0. Positions rise
     by one along each segment, whose tokens are contiguous in the row, as in `Batch`. The output at
-    padding (segment 0) is finite and otherwise unspecified.
+    padding (segment 0) is finite and otherwise unspecified. If not `causal`, it attends to its
+    whole segment, which is no longer than `window` where that is not 0.
 
     A kernel is chosen for the ambient mesh's devices or else the default device (`kernel_for`), and
     compiled only if the program is lowered for that platform; rows and heads are split over the
     mesh.
 
     Args:
+        visible_until: the last position that each query attends to (see `PolicyInputs`); a TPU then
+            takes the plain path.
         prefix_length: columns of the prefix that the branches of a row share (see `PolicyInputs`).
         branch_length: columns of each branch; 0: rows are not branched.
         inner_branches: branches may leave the prefix before its end. On a TPU with a window they
             take the plain path, since splash attention measures windows in columns.
     """
-    options = ScoreOptions(scale, window, cap)
+    options = ScoreOptions(scale, window, cap, causal)
     branched = (prefix_length, branch_length, prefix_length + branch_length)
     lengths = branched if branch_length else (query.shape[1],)
     attend = _kernel_or_plain_path(platform(), lengths, query.shape[-1], str(value.dtype), options)
+    if visible_until is not None and platform() == "tpu":
+        _warn_once(
+            "attention on tpu takes the plain path: images are attended to in both directions"
+        )
+        attend = functools.partial(plain_rows, options=options)
 
     def on_a_shard(*arrays: Array) -> Array:
         if not branch_length:
@@ -66,9 +76,11 @@ def attend_rows(
 
     heads = ("rows", None, "kv_heads", "heads", None)
     shared, ids = ("rows", None, "kv_heads", None), ("rows", None)
-    return per_shard(on_a_shard, (heads, shared, shared, ids, ids), heads)(
-        query, key, value, positions, segment_ids
-    )
+    arrays = [query, key, value, positions, segment_ids]
+    axes = [heads, shared, shared, ids, ids]
+    if visible_until is not None:
+        arrays, axes = [*arrays, visible_until], [*axes, ids]
+    return per_shard(on_a_shard, tuple(axes), heads)(*arrays)
 
 
 def _kernel_or_plain_path(
@@ -123,7 +135,7 @@ def _attend_branches(
         is_before = copies[3] < branch[3][:, :1]
         copies[4] = jnp.where(is_before, copies[4], -1)
     _, key, value, positions, segment_ids = (
-        jnp.concatenate(pair, axis=1) for pair in zip(copies, branch)
+        jnp.concatenate(pair, axis=1) for pair in zip(copies[:5], branch)
     )
     inputs = KernelInputs(
         query=branch[0],
@@ -133,6 +145,7 @@ def _attend_branches(
         segment_ids=branch[4],
         key_positions=positions,
         key_segment_ids=segment_ids,
+        visible_until=branch[5] if len(branch) > 5 else None,
     )
     y = attend_branch(inputs).reshape(rows, -1, *arrays[0].shape[2:])
     if not prefix_length:

@@ -24,6 +24,7 @@ from agentrl_jax.models.decoder_architecture import (
 from agentrl_jax.models.decoder_network import (
     DecoderBlock,
     DecoderNetwork,
+    added_features,
     cached_attention_inputs,
     embed_tokens,
 )
@@ -114,10 +115,8 @@ class Decoder:
                 weights.
 
         Raises:
-            UserError: `positions` has several axes.
+            UserError: `rope_positions` are given and the rope has no sections.
         """
-        if inputs.positions.ndim != 2:
-            raise UserError("multi-axis rope is not supported by this decoder")
         if cache is not None:
             return self._apply_cached(params, inputs, cache, adapters)
         hidden, aux = apply(self._network, params, inputs, adapters=adapters, key=key)
@@ -187,13 +186,15 @@ class Decoder:
         )
         sparse = [stack.sparse for stack in layer_stacks(c) for _ in range(stack.layers)]
         x, updated = embed_tokens(c, params["embedding"], inputs), []
+        added = added_features(c, inputs)
         for i, (layer, *old) in enumerate(zip(params["layers"], cache.keys, cache.values)):
             x, (new, _) = apply(
                 DecoderBlock(c, sparse[i]),
                 layer,
                 x,
-                kind_of_layer[i],
+                (i, kind_of_layer[i]),
                 inputs_by_kind,
+                added if added is not None and i < len(added) else None,
                 tuple(old),
                 adapters=adapters["layers"][i] if adapters else None,
             )

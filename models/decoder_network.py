@@ -3,10 +3,12 @@
 import dataclasses
 from typing import cast
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from agentrl_jax.distributed.sharding import constrain
+from agentrl_jax.errors import UserError
 from agentrl_jax.models.attention import Attention, AttentionInputs
 from agentrl_jax.models.decoder_architecture import (
     DecoderArchitecture,
@@ -26,6 +28,9 @@ from agentrl_jax.models.parameters import (
 from agentrl_jax.models.rope import Rope, rotary_cos_sin, tabulated_rotary_cos_sin
 from agentrl_jax.policy import PolicyInputs
 
+# The index of a layer and that of its kind of attention: ints, or traced where layers are scanned.
+LayerIndex = tuple[int | Int[Array, ""], int | Int[Array, ""]]
+
 
 class DecoderBlock(Module):
     """`x + attention(norm(x))`, then `x + mlp(norm(x))`."""
@@ -41,11 +46,16 @@ class DecoderBlock(Module):
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        kind: int | Int[Array, ""],
+        layer: LayerIndex,
         inputs_by_kind: tuple[AttentionInputs, ...],
+        added: Float[Array, "k B T D"] | None = None,
         cache: tuple[Array, Array] | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[tuple[Array, Array] | None, Float[Array, ""]]]:
-        """The next hidden states, this layer's cache, and the loss of its router."""
+        """The next hidden states, this layer's cache, and the loss of its router.
+
+        `added` are features that are added to the hidden states after the first k layers.
+        """
+        index, kind = layer
         c = self.config
         # keeps the residual stream's variance from growing with depth
         out_scale = (2 * c.layers) ** -0.5
@@ -75,6 +85,8 @@ class DecoderBlock(Module):
             mlp = GatedMLP(c.hidden, c.activation, c.mlp_bias, out_scale, c.param_dtype, name="mlp")
             y = mlp(y)
         x = x + (self.norm("mlp_post_norm", y) if c.post_norms else y)
+        if added is not None:
+            x = x + _features_after(added, index)
         return constrain(x, "rows", None, None), (cache, aux)
 
 
@@ -98,26 +110,44 @@ class DecoderNetwork(Module):
         kinds, kind_of_layer = attention_kinds(c)
         inputs_by_kind = tuple(attention_inputs(c, inputs, window, rope) for window, rope in kinds)
         x, losses = embed_tokens(c, embedding, inputs), []
+        added = added_features(c, inputs)
         for stack in layer_stacks(c):
-            layers = slice(stack.start, stack.start + stack.layers)
-            kind = jnp.asarray(kind_of_layer[layers], jnp.int32)
-            blocks = scan_layers(block, stack.layers, scanned=(True, False))
-            x, (_, aux) = blocks(c, stack.sparse, name=stack.name)(x, kind, inputs_by_kind)
+            stop = stack.start + stack.layers
+            kind = jnp.asarray(kind_of_layer[stack.start : stop], jnp.int32)
+            index = jnp.arange(stack.start, stop, dtype=jnp.int32)
+            blocks = scan_layers(block, stack.layers, scanned=(True, False, False))
+            blocks = blocks(c, stack.sparse, name=stack.name)
+            x, (_, aux) = blocks(x, (index, kind), inputs_by_kind, added)
             losses.append(aux)
         norm = RMSNorm("norm", c.norm_eps, c.param_dtype, c.norm_offset, name="final_norm")
         return norm(x), jnp.mean(jnp.concatenate(losses))
+
+
+def rope_positions(inputs: PolicyInputs, rope: Rope) -> Int[Array, "B T"] | Int[Array, "3 B T"]:
+    """What rotates queries and keys: three axes of positions where the rope has sections and the
+    inputs have them.
+
+    Raises:
+        UserError: the inputs have them and the rope has no sections.
+    """
+    if inputs.rope_positions is None:
+        return jnp.asarray(inputs.positions)
+    if not rope.sections:
+        raise UserError("positions of three axes need a decoder whose rope has sections (M-RoPE)")
+    return jnp.asarray(inputs.rope_positions)
 
 
 def attention_inputs(
     config: DecoderArchitecture, inputs: PolicyInputs, window: int, rope: Rope
 ) -> AttentionInputs:
     """The inputs of all layers of a given window and rope, over whole rows."""
-    positions = jnp.asarray(inputs.positions)
-    cos, sin = rotary_cos_sin(positions, config.head_size, rope)
+    cos, sin = rotary_cos_sin(rope_positions(inputs, rope), config.head_size, rope)
+    visible_until = inputs.visible_until
     return AttentionInputs(
         cos=cos,
         sin=sin,
-        positions=positions,
+        positions=jnp.asarray(inputs.positions),
+        visible_until=None if visible_until is None else jnp.asarray(visible_until),
         segment_ids=jnp.asarray(inputs.segment_ids),
         window=window,
         prefix_length=inputs.prefix_length,
@@ -139,7 +169,7 @@ def cached_attention_inputs(
     the first `attention_length` slots may be attended to.
     """
     cos, sin = tabulated_rotary_cos_sin(
-        cache_length, jnp.asarray(inputs.positions), config.head_size, rope
+        cache_length, rope_positions(inputs, rope), config.head_size, rope
     )
     return dataclasses.replace(
         attention_inputs(config, inputs, window, rope),
@@ -159,7 +189,42 @@ def embed_tokens(
     if config.embedding_scale:
         x = x * jnp.asarray(config.width**0.5, config.compute_dtype)
     if inputs.embeddings is not None and inputs.embedding_mask is not None:
-        x = jnp.where(
-            inputs.embedding_mask[:, :, None], inputs.embeddings.astype(config.compute_dtype), x
-        )
+        features = jnp.asarray(inputs.embeddings)[:, :, : config.width]
+        mask = jnp.asarray(inputs.embedding_mask)[:, :, None]
+        x = jnp.where(mask, features.astype(config.compute_dtype), x)
     return constrain(x, "rows", None, None)
+
+
+def added_features(
+    config: DecoderArchitecture, inputs: PolicyInputs
+) -> Float[Array, "k B T D"] | None:
+    """The features of images that are added to the hidden states after the first k layers, zero at
+    other tokens (DeepStack, Meng et al. 2024, arXiv:2406.04334); None: there are none.
+
+    Raises:
+        UserError: the numbers of a token's features are no multiple of the width.
+    """
+    if inputs.embeddings is None or inputs.embedding_mask is None:
+        return None
+    features = jnp.asarray(inputs.embeddings)
+    batch, length, size = features.shape
+    if size % config.width:
+        raise UserError(
+            f"a token's features are a multiple of the decoder's width {config.width}, not {size}"
+        )
+    if size == config.width:
+        return None
+    rest = features[:, :, config.width :].reshape(batch, length, -1, config.width)
+    rest = jnp.where(jnp.asarray(inputs.embedding_mask)[:, :, None, None], rest, 0)
+    return jnp.moveaxis(rest, 2, 0).astype(config.compute_dtype)
+
+
+def _features_after(
+    added: Float[Array, "k B T D"], layer: int | Int[Array, ""]
+) -> Float[Array, "B T D"]:
+    """The features that are added after this layer; zero after the others."""
+    count = added.shape[0]
+    if isinstance(layer, int):
+        return added[layer] if layer < count else jnp.zeros_like(added[0])
+    of_layer = jax.lax.dynamic_index_in_dim(added, layer % count, keepdims=False)
+    return jnp.where(layer < count, of_layer, 0)

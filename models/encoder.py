@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.kernel_inputs import MASK_VALUE
-from agentrl_jax.models.layers import DTYPES, gelu_exact, project
+from agentrl_jax.models.layers import DTYPES, LayerNorm, gelu_exact, project
 from agentrl_jax.models.parameters import (
     Module,
     apply,
@@ -23,11 +23,9 @@ from agentrl_jax.models.parameters import (
     init_params,
     logical_axes,
     normal,
-    ones,
     rematerialize,
     scan_layers,
     weight_with_adapter,
-    zeros,
 )
 from agentrl_jax.policy import Params
 from agentrl_jax.pytree import AnyArray
@@ -142,27 +140,6 @@ def check_encoder_config(config: EncoderConfig, vocab_size: int) -> None:
                 f"The encoder's {name} must be one of {', '.join(DTYPES)}, "
                 f"not {getattr(c, name)!r}."
             )
-
-
-class LayerNorm(Module):
-    """`(x - mean(x)) / sqrt(var(x) + eps) * scale + bias` over the last axis, in float32 (Ba et al.
-    2016, arXiv:1607.06450).
-    """
-
-    eps: float
-    param_dtype: str
-
-    @compact
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        shape = {"norm": x.shape[-1]}
-        scale, bias = (
-            weight_with_adapter(self, name, init, shape, self.param_dtype).astype(jnp.float32)
-            for name, init in (("scale", ones), ("bias", zeros))
-        )
-        wide = x.astype(jnp.float32)
-        wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
-        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
-        return (wide * inverse * scale[None, None] + bias[None, None]).astype(x.dtype)
 
 
 class EncoderBlock(Module):

@@ -41,7 +41,11 @@ def splash_rows(
     shape = length, inputs.key.shape[1]
     edge, key_edge = (next(block for block in SPLASH_BLOCKS if n % block == 0) for n in shape)
     ahead = shape[1] - length
-    if options.window:
+    if not options.causal and options.window:
+        mask = splash.LocalMask(shape, (options.window - 1, options.window - 1), ahead)
+    elif not options.causal:
+        mask = splash.FullMask(shape)
+    elif options.window:
         mask = splash.LocalMask(shape, (options.window - 1, 0), ahead)
     else:
         mask = splash.CausalMask(shape, ahead)
@@ -81,7 +85,8 @@ def cudnn_rows(inputs: KernelInputs, options: ScoreOptions) -> Query:
     """
     assert not options.cap
     is_self_attention = inputs.query.shape[1] == inputs.key.shape[1]
-    if options.window or not is_self_attention or not supports_packed_sequences():
+    is_causal = options.causal and inputs.visible_until is None
+    if options.window or not is_causal or not is_self_attention or not supports_packed_sequences():
         return masked_cudnn_rows(inputs, options)
     limits = [max(2, inputs.query.shape[1] // tokens) for tokens in PACKED_TOKENS]
 
@@ -150,13 +155,7 @@ def masked_cudnn_rows(
     """
     query = inputs.query
     batch, length, shared, group, size = query.shape
-    mask = attention_mask(
-        inputs.positions,
-        inputs.key_positions,
-        inputs.segment_ids,
-        inputs.key_segment_ids,
-        options.window,
-    )
+    mask = attention_mask(inputs, options)
     y = jax.nn.dot_product_attention(
         query.reshape(batch, length, shared * group, size),
         inputs.key,

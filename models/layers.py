@@ -113,6 +113,27 @@ class RMSNorm(Module):
         return (wide * inverse * scale).astype(x.dtype)
 
 
+class LayerNorm(Module):
+    """`(x - mean(x)) / sqrt(var(x) + eps) * scale + bias` over the last axis, in float32 (Ba et al.
+    2016, arXiv:1607.06450).
+    """
+
+    eps: float
+    param_dtype: str
+
+    @compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        shape = {"norm": x.shape[-1]}
+        scale, bias = (
+            weight_with_adapter(self, name, init, shape, self.param_dtype).astype(jnp.float32)
+            for name, init in (("scale", ones), ("bias", zeros))
+        )
+        wide = x.astype(jnp.float32)
+        wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
+        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
+        return (wide * inverse * scale[None, None] + bias[None, None]).astype(x.dtype)
+
+
 class GatedMLP(Module):
     """`(activation(x gate) * (x up)) down`: SwiGLU and GeGLU (Shazeer 2020, arXiv:2002.05202)."""
 

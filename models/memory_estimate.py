@@ -24,6 +24,8 @@ from agentrl_jax.models.decoder_architecture import (
     attention_kinds,
     layer_stacks,
 )
+from agentrl_jax.models.vision.cost import ImageCost, estimate_image
+from agentrl_jax.models.vision.policy import VisionLanguageModel
 from agentrl_jax.sampling_weights import narrow_matrices
 
 
@@ -45,10 +47,11 @@ class MemoryEstimate:
     forward_flops: int  # floating-point operations per token, averaged over a row of full length
     training_flops: int  # forward and backward, without recomputation
     attention_kernel: str  # the kernel of rows of that length
+    image: ImageCost | None = None  # of a decoder that sees; FLOPs per token are without its tower
 
 
 def estimate_memory(
-    policy: Decoder, mesh: MeshConfig, length: int, platform: str
+    policy: Decoder, mesh: MeshConfig, length: int, platform: str, image_pixels: int = 1024
 ) -> MemoryEstimate:
     """The cost of `policy` for rows of `length` tokens; the devices of `mesh` need not exist.
 
@@ -58,6 +61,7 @@ def estimate_memory(
     Args:
         mesh: its sizes must not contain -1.
         platform: `cpu`, `tpu`, `cuda` or `rocm`.
+        image_pixels: a side of the image whose cost is estimated, if the policy sees.
     """
     c = policy.config
     devices = AbstractMesh(
@@ -93,14 +97,18 @@ def estimate_memory(
     idle = sparse * (e.count - e.per_token) * 3 * c.width * e.hidden if e else 0
     visible = visible_pair_fraction(c, length) * c.layers * length
     table = policy.vocab_size * c.width
-    products = total - idle - (0 if c.tied_head else table)
+    image = (
+        estimate_image(policy, image_pixels) if isinstance(policy, VisionLanguageModel) else None
+    )
+    active = total - idle - (image.parameters if image else 0)
+    products = active - (0 if c.tied_head else table)
     forward = round(2 * products + 4 * c.heads * c.head_size * visible)
     cache = 2 * c.layers * c.kv_heads * c.head_size * length * jnp.dtype(c.compute_dtype).itemsize
     name, reason = kernel_for(platform, length, c.head_size, c.compute_dtype, c.attention_cap)
     attention = f"{name} ({reason})" if reason else name
     return MemoryEstimate(
         total,
-        total - idle,
+        active,
         weights,
         weights,
         2 * weights,
@@ -109,6 +117,7 @@ def estimate_memory(
         forward,
         3 * forward,
         attention,
+        image,
     )
 
 
@@ -148,6 +157,12 @@ def format_table(estimate: MemoryEstimate, mesh: MeshConfig, length: int) -> str
         ("  in training", f"{estimate.training_flops:,}"),
         ("attention over whole rows", estimate.attention_kernel),
     ]
+    if image := estimate.image:
+        rows += [
+            ("vision tower: parameters", f"{image.parameters:,}"),
+            (f"an image of {image.pixels} x {image.pixels}: tokens", f"{image.tokens:,}"),
+            ("  FLOPs, forward", f"{image.forward_flops:,}"),
+        ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
 

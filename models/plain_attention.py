@@ -1,5 +1,6 @@
 """Attention over whole rows in plain JAX, with a backward pass that recomputes the weights."""
 
+import dataclasses
 import functools
 import math
 
@@ -31,24 +32,24 @@ def plain_rows(
     blocks, so that no such array exists forward or backward.
     """
     query, positions, segment_ids = inputs.query, inputs.positions, inputs.segment_ids
+    visible_until = positions if inputs.visible_until is None else inputs.visible_until
     batch, length, shared, group, width = query.shape
     key, value = inputs.key.swapaxes(1, 2), inputs.value.swapaxes(1, 2)
-    key_ids = inputs.key_positions, inputs.key_segment_ids
 
-    def block(parts: tuple[Array, Array, Array]) -> Array:
-        query, positions, segment_ids = parts
+    def block(parts: tuple[Array, Array, Array, Array]) -> Array:
+        query, *ids = parts
         size = query.shape[1]
+        mask = attention_mask(_with_queries(inputs, query, *ids), options)
         # the queries are transposed, so that scores need not be
         query = (query * options.scale).transpose(0, 2, 3, 1, 4)
         query = query.reshape(batch, shared, group * size, width)
-        mask = attention_mask(positions, key_ids[0], segment_ids, key_ids[1], options.window)
         mask_bias = jnp.tile(jnp.where(mask, 0.0, MASK_VALUE), (1, group, 1))
         y: Array = _recomputed_attention(query, key, value, mask_bias, options.cap)
         return y.reshape(batch, shared, group, size, width).transpose(0, 3, 1, 2, 4)
 
     blocks = min(length, math.ceil(batch * shared * group * length * key.shape[2] / MAX_SCORES))
     if blocks <= 1:
-        return block((query, positions, segment_ids))
+        return block((query, positions, segment_ids, visible_until))
     size = math.ceil(length / blocks)
     blocks = math.ceil(length / size)
 
@@ -56,8 +57,22 @@ def plain_rows(
         x = jnp.pad(x, ((0, 0), (0, blocks * size - length), *((0, 0),) * (x.ndim - 2)))
         return x.reshape(batch, blocks, size, *x.shape[2:]).swapaxes(0, 1)
 
-    y = jax.lax.map(jax.checkpoint(block), (split(query), split(positions), split(segment_ids)))
+    parts = tuple(split(x) for x in (query, positions, segment_ids, visible_until))
+    y = jax.lax.map(jax.checkpoint(block), parts)
     return y.swapaxes(0, 1).reshape(batch, blocks * size, *query.shape[2:])[:, :length]
+
+
+def _with_queries(
+    inputs: KernelInputs, query: Array, positions: Array, segment_ids: Array, visible_until: Array
+) -> KernelInputs:
+    """The inputs of some of their queries."""
+    return dataclasses.replace(
+        inputs,
+        query=query,
+        positions=positions,
+        segment_ids=segment_ids,
+        visible_until=visible_until,
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))

@@ -3,20 +3,51 @@ checkpoints.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
 
 Frequencies = Float[np.ndarray, "half"]
 
 
+@dataclass(kw_only=True)
+class RopeAxes:
+    """Which axis of positions rotates which pairs (M-RoPE, Wang et al. 2024, arXiv:2409.12191)."""
+
+    # pairs that time, row and column rotate, together half the head size; (): all axes are one
+    sections: tuple[int, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
+    # the axes alternate over the pairs (Qwen3-VL); False: they are consecutive (Qwen2.5-VL)
+    interleaved: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
+
+    def axis_of_pair(self, pairs: int) -> np.ndarray:
+        """The index of each pair's axis.
+
+        sections 2 1 1: 0 0 1 2; interleaved: 0 1 2 0
+
+        Raises:
+            UserError: the sections do not add up to the pairs, or are not three.
+        """
+        if len(self.sections) != 3 or min(self.sections) < 0 or sum(self.sections) != pairs:
+            raise UserError(
+                f"A rope's sections must be three numbers whose sum is half the head size "
+                f"({pairs}), not {self.sections}."
+            )
+        if not self.interleaved:
+            return np.repeat(np.arange(3), self.sections)
+        axes = np.zeros(pairs, np.int64)
+        for axis in (1, 2):
+            axes[axis : 3 * self.sections[axis] : 3] = axis
+        return axes
+
+
 @dataclass
-class Rope:
+class Rope(RopeAxes):
     """Unscaled: pair i is rotated by `position * theta^(-2i / head_size)`."""
 
     theta: float = 10_000.0
@@ -29,6 +60,8 @@ class Rope:
         """
         if self.theta <= 0:
             raise UserError(f"A rope's theta must be positive, not {self.theta}.")
+        if self.sections:
+            self.axis_of_pair(head_size // 2)
         exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
         return (1.0 / self.theta**exponents).astype(np.float32), 1.0
 
@@ -104,20 +137,37 @@ class YarnRope(Rope):
 
 
 def rotary_cos_sin(
-    positions: Int[Array, "B T"], head_size: int, rope: Rope
+    positions: Int[Array, "B T"] | Int[Array, "3 B T"], head_size: int, rope: Rope
 ) -> tuple[Float[Array, "B T 1 half"], Float[Array, "B T 1 half"]]:
-    """Cosine and sine of each pair's angle, float32, with an axis for heads."""
+    """Cosine and sine of each pair's angle, float32, with an axis for heads.
+
+    Args:
+        positions: one of each token, or those of three axes, of which the rope's sections say which
+            rotates a pair.
+        head_size: twice the number of pairs.
+        rope: the frequencies.
+    """
     frequencies, scale = rope.frequencies(head_size)
-    angles = positions[:, :, None, None].astype(jnp.float32) * frequencies[None, None, None, :]
+    if positions.ndim == 3:
+        axes = rope.axis_of_pair(head_size // 2)
+        angles = jnp.moveaxis(positions[axes], 0, -1).astype(jnp.float32) * frequencies[None, None]
+        angles = angles[:, :, None]
+    else:
+        angles = positions[:, :, None, None].astype(jnp.float32) * frequencies[None, None, None, :]
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 
 def tabulated_rotary_cos_sin(
-    max_positions: int, positions: Int[Array, "B T"], head_size: int, rope: Rope
+    max_positions: int,
+    positions: Int[Array, "B T"] | Int[Array, "3 B T"],
+    head_size: int,
+    rope: Rope,
 ) -> tuple[Float[Array, "B T 1 half"], Float[Array, "B T 1 half"]]:
     """`rotary_cos_sin` for positions below `max_positions`; on a CPU from a table, or each cosine
-    would be computed again for every head of every layer.
+    would be computed again for every head of every layer. Positions of three axes may be larger.
     """
+    if positions.ndim == 3:
+        return jax.lax.optimization_barrier(rotary_cos_sin(positions, head_size, rope))
 
     def from_table(positions: Array) -> tuple[Array, Array]:
         frequencies, scale = rope.frequencies(head_size)

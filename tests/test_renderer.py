@@ -360,9 +360,9 @@ def test_an_image_is_refused(renderer: Any):
         Message("user", (TextPart("look"), ImagePart("data:image/png;base64,"))),
         [user("go"), assistant("a")],
     )
-    with pytest.raises(UserError, match="does not support images"):
+    with pytest.raises(UserError, match="does not show images"):
         renderer.render([image_message])
-    with pytest.raises(UserError, match="does not support images"):
+    with pytest.raises(UserError, match="does not show images"):
         renderer.continuation_ids(
             make_call(renderer.render(history[:1]).ids, renderer.action_ids(history[1])),
             history,

@@ -155,14 +155,18 @@ class CallTree:
             node = self._node_of_prefix.get(hashes[last])
             if node is not None:
                 new = messages[last + 1 :]
-                bridge = agent.renderer.continuation_ids(
-                    node.call, node.history, new, request.tools
-                )
+                renderer = agent.renderer
+                bridge = renderer.continuation_ids(node.call, node.history, new, request.tools)
                 if bridge is not None:
                     return Prompt(
-                        np.concatenate([node.call.ids, bridge]), node, (*node.history, *new), new
+                        np.concatenate([node.call.ids, bridge]),
+                        node,
+                        (*node.history, *new),
+                        new,
+                        images=renderer.image_prompter.extended_images(node.call, bridge, new),
                     )
-        return Prompt(agent.renderer.render(messages, request.tools).ids, None, messages, messages)
+        rendered = agent.renderer.render(messages, request.tools)
+        return Prompt(rendered.ids, None, messages, messages, images=rendered.images)
 
     def _as_sampled(self, message: Message, agent: Agent) -> Message:
         """The message as this agent sampled it, where it did; a client's own is plain text."""

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.request_fields import parse_name, parse_string
 from agentrl_jax.capture.request_json import check_json_text
-from agentrl_jax.messages import Message, Role, ToolCall
+from agentrl_jax.messages import ImagePart, Message, Role, TextPart, ToolCall
 from agentrl_jax.tools.json_schema import is_tool_schema
 
 TOOL_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")  # as in OpenAI's API
@@ -88,24 +88,42 @@ def _message(data: Any, field_path: str) -> Message:
     call_id = data.get("tool_call_id")
     return Message(
         role,
-        _content(data.get("content"), f"{field_path}.content"),
+        _content(data.get("content"), role, f"{field_path}.content"),
         _tool_calls(data.get("tool_calls"), f"{field_path}.tool_calls"),
         None if call_id is None else parse_name(call_id, f"{field_path}.tool_call_id"),
     )
 
 
-def _content(value: Any, field_path: str) -> str:
-    parts = [] if value is None else value
+def _content(value: Any, role: Role, field_path: str) -> str | tuple[TextPart | ImagePart, ...]:
+    values = [] if value is None else value
     if isinstance(value, str):
-        parts = [{"type": "text", "text": value}]
-    if not isinstance(parts, list) or not all(
-        isinstance(part, dict) and part.get("type") == "text" for part in parts
-    ):
+        values = [{"type": "text", "text": value}]
+    if not isinstance(values, list):
+        raise APIError(f"{field_path} must be a text, or a list of parts", field_path)
+    parts = tuple(_part(part, f"{field_path}[{i}]") for i, part in enumerate(values))
+    if not any(isinstance(part, ImagePart) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+    if role not in ("user", "tool"):
+        raise APIError(f"{field_path} holds an image, which only a user or tool sends", field_path)
+    return parts
+
+
+def _part(value: Any, field_path: str) -> TextPart | ImagePart:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return TextPart(parse_string(value.get("text"), field_path))
+    image = value.get("image_url") if kind == "image_url" else None
+    if not isinstance(image, dict) or image.keys() - {"url", "detail"}:
         raise APIError(
-            f"{field_path} must be a text, or a list of text parts: images are not shown here",
+            f'{field_path} must be {{"type": "text", "text": ...}} or '
+            '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
             field_path,
         )
-    return "".join(parse_string(part.get("text"), field_path) for part in parts)
+    detail = image.get("detail")
+    return ImagePart(
+        parse_string(image.get("url"), f"{field_path}.image_url.url"),
+        None if detail is None else parse_string(detail, f"{field_path}.image_url.detail"),
+    )
 
 
 def _tool_calls(value: Any, field_path: str) -> tuple[ToolCall, ...]:

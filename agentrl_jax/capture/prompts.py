@@ -10,6 +10,7 @@ import numpy as np
 
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.requests import CompletionRequest
+from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.messages import Message, ToolSchema, user
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent
@@ -41,6 +42,7 @@ class Prompt:
     history: tuple[Message, ...]
     new_messages: tuple[Message, ...]  # what it adds to the parent
     full_text: str | None = None  # for completions of text: all of it
+    images: tuple[PromptImage, ...] = ()
 
 
 def text_bytes(request: CompletionRequest) -> int:

@@ -177,6 +177,7 @@ class CaptureSession:
                 self._agent_table.call_timeout,
                 agent.engine,
                 self._agent_table.invariants,
+                prompt.images,
             )
         except DeadlineExceeded as error:
             raise APIError(str(error), code="timeout", status=504) from error

@@ -14,7 +14,7 @@ from agentrl_jax.inference.sampling import (
     SamplerState,
     sample,
 )
-from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs, image_format
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 
 
@@ -102,6 +102,7 @@ def _decode_step(
         tokens=state.last_token[:, None],
         positions=state.length[:, None],
         segment_ids=live.astype(jnp.int32)[:, None],
+        rope_positions=_rope_positions(policy, state),
     )
     output = policy.apply(params, inputs, loop.cache)
     new = sample(policy.logits(params, output.hidden[:, 0]), state, alternatives)
@@ -115,6 +116,15 @@ def _decode_step(
         cache=output.cache,
         chunk=chunk,
     )
+
+
+def _rope_positions(policy: Policy, state: RowSamplingParams) -> Int[Array, "3 B 1"] | None:
+    """Those of the rows' last tokens with M-RoPE, which are equal on all axes: no image follows."""
+    f = image_format(policy)
+    if f is None or not f.multi_axis_rope:
+        return None
+    positions = jnp.asarray(state.length) + jnp.asarray(state.rope_delta)
+    return jnp.broadcast_to(positions[None, :, None], (3, len(positions), 1))
 
 
 def _write_column(
@@ -179,4 +189,5 @@ def _advance(
         top_p=state.top_p,
         min_p=state.min_p,
         stop_ids=state.stop_ids,
+        rope_delta=state.rope_delta,
     )

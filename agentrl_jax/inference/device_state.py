@@ -11,12 +11,14 @@ from jax.sharding import Mesh
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.distributed.sharding import num_shards
 from agentrl_jax.inference.decode_program import DecodeChunk
+from agentrl_jax.inference.image_encoder import ImageEncoder
 from agentrl_jax.inference.kv_slots import SlotCopy
 from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.prompt_features import empty_images, place_images
 from agentrl_jax.inference.publication import Publication
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.sampling import SamplerState
-from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+from agentrl_jax.policy import KVCache, Params, Policy
 
 WIDE_FACTOR = 8  # tokens per row of the wide prefill program, in prefill chunks
 
@@ -35,7 +37,7 @@ class DeviceState:
         prefill_chunk: int,
         max_decode_steps: int,
         alternatives: int,
-        images: bool,
+        image_patches: Sequence[int],
         dtype: np.dtype,
     ) -> None:
         self.rows, self.prefill_chunk, self._mesh = rows, prefill_chunk, mesh
@@ -55,9 +57,20 @@ class DeviceState:
         self._publication = Publication(policy, mesh, dtype)
         # One buffer is then that of several devices, and cannot be written for one of them.
         self._shares_buffers = self._on_cpu and self.num_shards > 1
-        self.embedding_width = _embedding_width(policy) if images else 0  # of images; 0: no images
+        # None: prompts hold no images.
+        self.image_encoder = (
+            ImageEncoder(policy, mesh, image_patches, WIDE_FACTOR * prefill_chunk)
+            if image_patches
+            else None
+        )
         self.sampler_state = SamplerState(rows)
         self._last_prefill: jax.Array | None = None  # is there when that program has run
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images that the vision tower has encoded, where it may."""
+        encoder = self.image_encoder
+        return {} if encoder is None else {"encoded_images": encoder.num_encoded}
 
     def put_weights(self, params: Params, old: Params = None) -> Params:
         """A copy of the weights on the engine's devices, always with the same shardings.
@@ -97,8 +110,8 @@ class DeviceState:
         cache_row = np.arange(len(tokens), dtype=np.int32)
         if wide:
             cache_row += self.rows  # past the end: none
-        embeddings = np.zeros((*tokens.shape, self.embedding_width), np.float32)
-        embedding_mask = np.zeros(tokens.shape, bool)
+        encoder = self.image_encoder
+        images = None if encoder is None else empty_images(encoder.format, *tokens.shape)
         num_used = [0] * self.num_shards
         for row, cached, request in row_chunks:
             shard, index = divmod(row, rows_per_shard)
@@ -106,17 +119,11 @@ class DeviceState:
             num_used[shard] += 1
             if wide:
                 cache_row[at] = index
-            piece = request.token_slice(cached, min(cached + chunk, request.length - 1))
+            piece = request.token_slice(cached, request.chunk_end(cached, chunk))
             tokens[at, : len(piece)], start[at], count[at] = piece, cached, len(piece)
-            for image in request.images:
-                first = max(image.start, cached)
-                last = min(image.start + len(image.embeddings), cached + len(piece))
-                if first < last:
-                    visible = image.embeddings[first - image.start : last - image.start]
-                    embeddings[at, first - cached : last - cached] = visible
-                    embedding_mask[at, first - cached : last - cached] = True
+            if encoder is not None and images is not None:
+                place_images(encoder, params, images, at, cached, len(piece), request)
         cache = dataclasses.replace(self._cache, attention_length=attention_length)
-        images = (embeddings, embedding_mask) if self.embedding_width else None
         self._cache, self._last_prefill = self._programs.prefill(
             params, cache, cache_row, tokens, start, count, images
         )
@@ -171,6 +178,8 @@ class DeviceState:
         """Compile every program for every attention length."""
         rows = np.zeros((self.num_shards, 3, self.rows // self.num_shards), np.int32)
         count = np.zeros((self.num_shards, 3), np.int32)
+        if self.image_encoder is not None:
+            self.image_encoder.warm_up(params)
         for attention_length in attention_lengths:
             self.prefill(params, attention_length, [])
             self.prefill(params, attention_length, [], wide=True)
@@ -221,12 +230,3 @@ def _share_cpu_buffers(x: jax.Array) -> jax.Array:
         is_first = shared is shard.data
         arrays.append(shared if is_first else jax.device_put(np.asarray(shared), shard.device))
     return jax.make_array_from_single_device_arrays(x.shape, x.sharding, arrays)
-
-
-def _embedding_width(policy: Policy) -> int:
-    def hidden(key: jax.Array) -> jax.Array:
-        ids = jnp.zeros((1, 1), jnp.int32)
-        inputs = PolicyInputs(tokens=ids, positions=ids, segment_ids=ids)
-        return policy.apply(policy.init(key), inputs).hidden
-
-    return jax.eval_shape(hidden, jax.random.key(0)).shape[-1]

@@ -28,7 +28,9 @@ class EngineConfig:
     spans: int = 1
     batching_delay: float = 0.02  # longest wait for one more request before a program, in seconds
     alternatives: int = 0  # how many of the likeliest tokens are recorded with every token
-    images: bool = False  # whether prompts may hold images
+    # The numbers of patches for which a program of the vision tower is compiled, each of one image;
+    # (): prompts hold no images.
+    image_patches: tuple[int, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
     # Of the weights' matrices, float32, bfloat16 or float16: wider ones are rounded when they are
     # published; "": the policy's compute dtype.
     dtype: str = field(default="", metadata=OMITTED_AT_DEFAULT)

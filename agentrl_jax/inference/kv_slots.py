@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.inference.request import Request
 from agentrl_jax.inference.sampling import MAX_FED_TOKENS
-from agentrl_jax.trajectories import Call, starts_with
+from agentrl_jax.trajectories import Call
 
 
 @dataclass(eq=False)
@@ -246,7 +246,7 @@ class SlotTable:
 
 
 def _prompt_key(request: Request) -> bytes:
-    images = (b"%d" % image.start + image.embeddings.tobytes() for image in request.images)
+    images = (f"{image.start} {image.image.digest}".encode() for image in request.images)
     return b"".join([request.ids.tobytes(), *images])
 
 
@@ -254,4 +254,4 @@ def _shared_prefix_length(request: Request, parent_slot: KVSlot) -> int:
     """How many of the request's tokens are those of its parent that are cached in `parent_slot`."""
     assert request.parent is not None
     cached = next(n for call, n in parent_slot.cached_calls if call is request.parent)
-    return cached if starts_with(request.ids, request.parent.ids[:cached]) else 0
+    return cached if request.extends(request.parent, cached) else 0

@@ -13,6 +13,7 @@ from agentrl_jax.engine import GenerationFuture, PromptImage
 from agentrl_jax.inference.batch_sampler import BatchSampler
 from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig, validate_engine_config
+from agentrl_jax.inference.image_encoder import prompt_layout
 from agentrl_jax.inference.kv_slots import SlotTable
 from agentrl_jax.inference.model_runner import ModelRunner
 from agentrl_jax.inference.request import Request, check_request
@@ -71,7 +72,7 @@ class LocalEngine:
             prefill_chunk=c.prefill_chunk,
             max_decode_steps=c.max_decode_steps,
             alternatives=c.alternatives,
-            images=c.images,
+            image_patches=c.image_patches,
             dtype=sampling_dtype(policy, c.dtype),
         )
         self._slot_table = SlotTable(
@@ -88,8 +89,8 @@ class LocalEngine:
         )
         self._condition = threading.Condition()
         self._weights_lock = threading.Lock()  # while a batch is sampled with them, or they change
-        width = self._device_state.embedding_width
-        self._check_request = functools.partial(check_request, detokenize is not None, width)
+        encoder = self._device_state.image_encoder
+        self._check_request = functools.partial(check_request, detokenize is not None, encoder)
         self._model_runner = ModelRunner(
             c,
             self._device_state,
@@ -130,7 +131,8 @@ class LocalEngine:
     @property
     def counts(self) -> dict[str, int]:
         """Tokens, programs and copies since the start."""
-        return {**self._model_runner.counts, **self._slot_table.counts}
+        runner, slots, device = self._model_runner, self._slot_table, self._device_state
+        return {**runner.counts, **slots.counts, **device.counts}
 
     def submit(
         self,
@@ -148,7 +150,10 @@ class LocalEngine:
         """
         self._check_request(ids, sampling, images)
         tokens, future = np.asarray(ids, np.int32), GenerationFuture()
-        request = Request(tokens, sampling, key, key_data(key), parent, tuple(images), future)
+        layout = prompt_layout(self._device_state.image_encoder, images, len(tokens))
+        request = Request(
+            tokens, sampling, key, key_data(key), parent, tuple(images), layout, future
+        )
         with self._condition:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error

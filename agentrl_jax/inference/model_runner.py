@@ -109,6 +109,7 @@ class ModelRunner:
                 request.key_data,
                 s.stop_ids,
                 (s.temperature, s.top_p, s.min_p),
+                request.rope_delta,
             )
             if s.stop_strings:
                 max_steps = c.min_decode_steps

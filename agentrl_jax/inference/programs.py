@@ -14,6 +14,27 @@ from jaxtyping import Array, Bool, Float, Int
 from agentrl_jax.distributed.sharding import partition_spec
 from agentrl_jax.inference.decode_program import DecodeChunk, decode
 from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs
+from agentrl_jax.pytree import AnyArray, pytree_dataclass
+
+
+@pytree_dataclass
+class ChunkImages:
+    """What images change about the tokens of a prefill program; see `PolicyInputs`."""
+
+    embeddings: Float[AnyArray, "B C E"]
+    embedding_mask: Bool[AnyArray, "B C"]
+    rope_positions: Int[AnyArray, "B 3 C"] | None
+    visible_until: Int[AnyArray, "B C"] | None
+
+    def inputs(self) -> dict[str, Any]:
+        """The fields of `PolicyInputs`."""
+        rope = self.rope_positions
+        return {
+            "embeddings": self.embeddings,
+            "embedding_mask": self.embedding_mask,
+            "rope_positions": None if rope is None else jnp.moveaxis(jnp.asarray(rope), 1, 0),
+            "visible_until": self.visible_until,
+        }
 
 
 def prefill(
@@ -24,22 +45,20 @@ def prefill(
     tokens: Int[Array, "B C"],
     start: Int[Array, "B"],
     counts: Int[Array, "B"],
-    images: tuple[Float[Array, "B C D"], Bool[Array, "B C"]] | None = None,
+    images: ChunkImages | None = None,
 ) -> tuple[KVCache, Int[Array, "B"]]:
     """Write keys and values of `counts` tokens from position `start` on into `rows` of the cache.
 
     With as many `rows` as the cache has, they are all rows in order; rows past the end are ignored.
-    `images` are embeddings and the mask of the tokens whose embeddings they replace. The second
-    result is each row's length: it can be waited for when the next program has taken the cache.
+    The second result is each row's length: it can be waited for when the next program has taken the
+    cache.
     """
     columns = jnp.arange(tokens.shape[1])[None]
-    embeddings, embedding_mask = images or (None, None)
     inputs = PolicyInputs(
         tokens=tokens,
         positions=start[:, None] + columns,
         segment_ids=(columns < counts[:, None]).astype(jnp.int32),
-        embeddings=embeddings,
-        embedding_mask=embedding_mask,
+        **({} if images is None else images.inputs()),
     )
     all_rows = len(rows) == cache.keys[0].shape[0]
     selected = cache if all_rows else jax.tree.map(lambda x: x.at[rows].get(mode="clip"), cache)

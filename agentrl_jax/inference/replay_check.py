@@ -1,14 +1,16 @@
 """Audit: sample the calls of a trajectory log again and compare (docs/engine.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.engine import Engine
+from agentrl_jax.engine import Engine, PromptImage
 from agentrl_jax.inference.sampling import column_bits, exponential
 from agentrl_jax.keys import key_data
 from agentrl_jax.trajectories import Call, Trajectory
+
+ImagesOfCall = Callable[[Call], tuple[PromptImage, ...]]
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,28 @@ class ReplayReport:
     mismatches: tuple[ReplayMismatch, ...]
 
 
-def check_replay(trajectories: Sequence[Trajectory], engine: Engine) -> ReplayReport:
+def no_images(call: Call) -> tuple[PromptImage, ...]:
+    """Those of a call of a policy that sees nothing.
+
+    Raises:
+        ValueError: it has some.
+    """
+    if call.images:
+        raise ValueError("calls with images are replayed with `ImagePrompter.recorded_images`")
+    return ()
+
+
+def check_replay(
+    trajectories: Sequence[Trajectory], engine: Engine, images: ImagesOfCall = no_images
+) -> ReplayReport:
     """Sample every sampled call of a log again: `replay_calls`."""
     calls = [call for t in trajectories for call in t.calls if call.source == "sampled"]
-    return replay_calls(calls, engine)
+    return replay_calls(calls, engine, images)
 
 
-def replay_calls(calls: Sequence[Call], engine: Engine) -> ReplayReport:
+def replay_calls(
+    calls: Sequence[Call], engine: Engine, images: ImagesOfCall = no_images
+) -> ReplayReport:
     """Sample calls again, each from its prompt, key and sampling parameters.
 
     Each call starts from its recorded prompt, so a difference ends with its call. With the weights
@@ -51,13 +68,11 @@ def replay_calls(calls: Sequence[Call], engine: Engine) -> ReplayReport:
     Args:
         calls: of one log.
         engine: an engine with the weights of the log.
-
-    Raises:
-        ValueError: a call has images; the log does not hold their embeddings.
+        images: of a call's prompt.
     """
-    if any(call.image_spans for call in calls):
-        raise ValueError("calls with images cannot be replayed: the log holds no embeddings")
-    futures = [engine.submit(call.prompt, call.sampling, call.key) for call in calls]
+    futures = [
+        engine.submit(call.prompt, call.sampling, call.key, images=images(call)) for call in calls
+    ]
     matching_tokens, max_gap, mismatches = 0, 0.0, list[ReplayMismatch]()
     for i, (call, future) in enumerate(zip(calls, futures)):
         replayed = future.result()

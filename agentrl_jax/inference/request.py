@@ -8,6 +8,8 @@ import numpy as np
 from agentrl_jax.call_checksum import CallChecksum, no_checksum
 from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.engine import GenerationFuture, PromptImage
+from agentrl_jax.image_format import ImageLayout
+from agentrl_jax.inference.image_encoder import ImageEncoder
 from agentrl_jax.inference.sampling import MAX_STOP_IDS
 from agentrl_jax.trajectories import Call, CallTime, FinishReason, RandomKey, Sampling, starts_with
 
@@ -24,6 +26,7 @@ class Request:
     key_data: np.ndarray
     parent: Call | None
     images: tuple[PromptImage, ...]
+    layout: ImageLayout | None  # of the prompt's positions; None: they are those of a text
     future: GenerationFuture
     submitted: float = field(default_factory=epoch_seconds)
     admitted: float = 0.0
@@ -47,6 +50,58 @@ class Request:
             return self.ids[start:stop]
         action = np.asarray(self.tokens[max(start - n, 0) : stop - n], np.int32)
         return np.concatenate([self.ids[start:], action])
+
+    def chunk_end(self, start: int, chunk: int) -> int:
+        """The position after a prefill program of `chunk` tokens that begins at `start`.
+
+        All but the last token of the sequence are prefilled; an image whose tokens attend to all of
+        it is not cut.
+        """
+        end = min(start + chunk, self.length - 1)
+        if self.layout is None or self.layout.visible_until is None:
+            return end
+        return next((x.start for x in self.images if max(start, x.start) < end < x.end), end)
+
+    @property
+    def longest_whole_image(self) -> int:
+        """The most tokens of an image that `chunk_end` does not cut."""
+        if self.layout is None or self.layout.visible_until is None:
+            return 0
+        return max(image.image.num_tokens for image in self.images)
+
+    def has_images_from(self, position: int) -> bool:
+        """Whether an image has tokens from this position on."""
+        return bool(self.images) and self.images[-1].end > position
+
+    @property
+    def rope_delta(self) -> int:
+        """See `ImageLayout`."""
+        return 0 if self.layout is None else self.layout.rope_delta
+
+    def rope_positions(self, columns: np.ndarray) -> np.ndarray:
+        """The rotary positions of some tokens of prompt and action, int32 [3, columns]."""
+        positions = np.broadcast_to(columns + self.rope_delta, (3, len(columns))).copy()
+        if self.layout is not None and self.layout.rope_positions is not None:
+            of_prompt = columns < len(self.ids)
+            positions[:, of_prompt] = self.layout.rope_positions[:, columns[of_prompt]]
+        return positions
+
+    def visible_until(self, columns: np.ndarray) -> np.ndarray:
+        """The last positions to which these tokens attend, int32 [columns]."""
+        last = columns.copy()
+        if self.layout is not None and self.layout.visible_until is not None:
+            of_prompt = columns < len(self.ids)
+            last[of_prompt] = self.layout.visible_until[columns[of_prompt]]
+        return last
+
+    def extends_parent(self) -> bool:
+        """Whether the prompt starts with all of its parent, images included."""
+        return self.parent is not None and self.extends(self.parent, self.parent.length)
+
+    def extends(self, parent: Call, num_tokens: int) -> bool:
+        """Whether the prompt starts with so many tokens of a call, and shows its images first."""
+        images = tuple(image.image.part for image in self.images[: len(parent.images)])
+        return images == parent.images and starts_with(self.ids, parent.ids[:num_tokens])
 
     def force(self, tokens: tuple[int, ...], version: int, alternatives: int) -> None:
         """Begin the action with tokens that are certain: log-prob and entropy 0."""
@@ -77,7 +132,6 @@ class Request:
         n = len(self.tokens)
         action, logp = np.asarray(self.tokens, np.int32), np.asarray(self.logp, np.float32)
         version = np.asarray(self.version, np.int32)
-        extends_parent = self.parent is not None and starts_with(self.ids, self.parent.ids)
         has_alternatives = len(self.alternatives) == n > 0
         return Call(
             prompt=self.ids,
@@ -88,10 +142,9 @@ class Request:
             finish_reason=reason,
             key=self.key,
             entropy=np.asarray(self.entropy, np.float32),
-            parent=self.parent if extends_parent else None,
-            image_spans=tuple(
-                (image.start, image.start + len(image.embeddings)) for image in self.images
-            ),
+            parent=self.parent if self.extends_parent() else None,
+            image_spans=tuple((image.start, image.end) for image in self.images),
+            images=tuple(image.image.part for image in self.images),
             alternatives=np.stack(self.alternatives) if has_alternatives else None,
             alternative_logp=np.stack(self.alternative_logp) if has_alternatives else None,
             time=self._call_time(slot),
@@ -106,13 +159,13 @@ class Request:
 
 def check_request(
     can_detokenize: bool,
-    embedding_width: int,
+    encoder: ImageEncoder | None,
     ids: np.ndarray,
     sampling: Sampling,
     images: Sequence[PromptImage],
 ) -> None:
     """Raises ValueError where the arguments of `Engine.submit` make no sense for an engine that may
-    decode ids, and has images of this width, 0: none.
+    decode ids, and encodes images.
     """
     if len(ids) == 0:
         raise ValueError("a prompt needs at least one token")
@@ -122,16 +175,10 @@ def check_request(
         )
     if sampling.stop_strings and not can_detokenize:
         raise ValueError("stop strings need an engine that was given a decoder of ids")
-    if images and not embedding_width:
+    if images and encoder is None:
         raise ValueError(
-            "this engine was made for prompts without images: set images=True in its config"
+            "this engine was made for prompts without images: set config.engine.image_patches to "
+            "the numbers of patches that images have"
         )
-    for image in images:
-        n = len(image.embeddings)
-        fits = image.start >= 0 and image.start + n < len(ids)
-        if image.embeddings.shape[1:] != (embedding_width,) or not fits:
-            actual = f"{image.embeddings.shape} at {image.start}"
-            raise ValueError(
-                f"an image is [n, {embedding_width}] and ends before the prompt's last token, "
-                f"not {actual}"
-            )
+    if encoder is not None:
+        encoder.check(images, len(ids))

@@ -9,7 +9,7 @@ from agentrl_jax.pytree import AnyArray, pytree_dataclass
 
 MAX_STOP_IDS = 4  # stop ids per row
 MAX_FED_TOKENS = 8  # prompt tokens that the decode program can feed before it samples
-_INT_FIELDS = ("last_token", "length", "remaining", "written", "pending", "top_k")
+_INT_FIELDS = ("last_token", "length", "remaining", "written", "pending", "top_k", "rope_delta")
 
 
 @pytree_dataclass
@@ -28,6 +28,7 @@ class RowSamplingParams:
     top_p: Float[AnyArray, "B"]
     min_p: Float[AnyArray, "B"]
     stop_ids: Int[AnyArray, "B stops"]  # padded with -1
+    rope_delta: Int[AnyArray, "B"]  # rotary positions less cache positions, after images (M-RoPE)
 
 
 class SamplerState:
@@ -51,6 +52,7 @@ class SamplerState:
         key: np.ndarray,
         stop_ids: tuple[int, ...],
         floats: tuple[float, float, float],
+        rope_delta: int = 0,
     ) -> None:
         """Set one row.
 
@@ -64,9 +66,10 @@ class SamplerState:
             key: uint32 [2].
             stop_ids: at most `MAX_STOP_IDS`.
             floats: temperature, top-p and min-p.
+            rope_delta: see `RowSamplingParams`.
         """
         at, feed = len(_INT_FIELDS), tokens[1:]
-        self.ints[row, :at] = tokens[0], length, remaining, written, len(feed), top_k
+        self.ints[row, :at] = tokens[0], length, remaining, written, len(feed), top_k, rope_delta
         self.ints[row, at : at + 2] = key.view(np.int32)
         self.ints[row, at + 2 : at + 2 + MAX_STOP_IDS] = [
             *stop_ids,

@@ -118,8 +118,12 @@ class Scheduler:
         long_rest, short_rest = [], []
         for i, slot, request in self._slot_table.active:
             num_uncached = request.length - 1 - slot.num_cached_tokens
-            if num_uncached > MAX_FED_TOKENS:
-                is_long = num_uncached > WIDE_FACTOR // 2 * self._prefill_chunk
+            has_images = request.has_images_from(slot.num_cached_tokens)
+            if num_uncached > MAX_FED_TOKENS or has_images:
+                is_long = (
+                    num_uncached > WIDE_FACTOR // 2 * self._prefill_chunk
+                    or request.longest_whole_image > self._prefill_chunk
+                )
                 (long_rest if is_long else short_rest).append((i, slot, request))
         yield from self._batches(short_rest, wide=False)
         yield from self._batches(long_rest, wide=True)
@@ -129,7 +133,7 @@ class Scheduler:
         while pending:
             rows = self._rows_of_wide_program(pending) if wide else pending
             cached_after = [
-                min(slot.num_cached_tokens + chunk, request.length - 1) for _, slot, request in rows
+                request.chunk_end(slot.num_cached_tokens, chunk) for _, slot, request in rows
             ]
             yield PrefillBatch(rows, self.attention_length(max(cached_after)), wide)
             for (_, slot, _), num_cached in zip(rows, cached_after):

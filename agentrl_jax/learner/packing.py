@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.image_format import PackedImages
+from agentrl_jax.learner.image_rows import ImagePacker, refuse_images
 from agentrl_jax.learner.sequences import TrainingSequence
 from agentrl_jax.policy import PolicyInputs
 from agentrl_jax.pytree import AnyArray, pytree_dataclass, static_field
@@ -32,16 +35,26 @@ class Batch:
     version: Int[AnyArray, "B T"]
     temperature: Float[AnyArray, "B T"]
     weight: Float[AnyArray, "B T"]  # the device computes sum(weight x loss)
+    # Of images: see `PolicyInputs`. Rows come first in every array, so these are [B, 3, T].
+    images: PackedImages | None = None
+    image_index: Int[AnyArray, "B T"] | None = None
+    rope_positions: Int[AnyArray, "B 3 T"] | None = None
+    visible_until: Int[AnyArray, "B T"] | None = None
     # Columns of a bin that its branches share, and of each branch: see `PolicyInputs`.
     prefix_length: int = static_field(default=0)
     branch_length: int = static_field(default=0)
 
     @property
     def inputs(self) -> PolicyInputs:
+        rope = self.rope_positions
         return PolicyInputs(
             tokens=self.tokens,
             positions=self.positions,
             segment_ids=self.segment_ids,
+            images=self.images,
+            image_index=self.image_index,
+            rope_positions=None if rope is None else jnp.moveaxis(jnp.asarray(rope), 1, 0),
+            visible_until=self.visible_until,
             prefix_length=self.prefix_length,
             branch_length=self.branch_length,
         )
@@ -63,6 +76,7 @@ class PackedLayout:
     shared_prefix_length: np.ndarray  # int [sequences]
     prefix_length: int = 0
     branch_length: int = 0
+    images: ImagePacker | None = None  # None: there are none
 
     def packed_coordinates(
         self, token_sequence: np.ndarray, token_position: np.ndarray
@@ -85,6 +99,10 @@ class PackedLayout:
             UserError: a token was sampled greedily.
         """
         shape = (self.num_bins, self.bin_length)
+        images: dict[str, Any] = {}
+        if self.images is not None:
+            columns = self.images.columns(self.sequences, self.bin_index, self.bin_offset, shape)
+            images = columns._asdict()
         batch = Batch(
             tokens=np.zeros(shape, np.int32),
             positions=np.zeros(shape, np.int32),
@@ -95,6 +113,7 @@ class PackedLayout:
             version=np.full(shape, -1, np.int32),
             temperature=np.ones(shape, np.float32),
             weight=weight,
+            **images,
             prefix_length=self.prefix_length,
             branch_length=self.branch_length,
         )
@@ -125,17 +144,25 @@ class PackedLayout:
         return batch
 
 
-def pack(sequences: Sequence[TrainingSequence], bin_length: int, multiple: int) -> PackedLayout:
+def pack(
+    sequences: Sequence[TrainingSequence],
+    bin_length: int,
+    multiple: int,
+    images: ImagePacker | None = None,
+) -> PackedLayout:
     """First-fit-decreasing packing; a bin with one free token takes no more sequences.
 
     Args:
         sequences: what to pack; a sequence is never split.
         bin_length: tokens per bin.
         multiple: the number of bins is rounded up to a multiple of it.
+        images: packs the images of sequences; None: these are refused.
 
     Raises:
-        UserError: a sequence is longer than a bin.
+        UserError: a sequence is longer than a bin, or has images that cannot be packed.
     """
+    if images is None:
+        refuse_images(sequences, "which this algorithm does not train: set its `images`, if any")
     order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
     if sequences and len(sequences[order[0]]) > bin_length:
         raise UserError(
@@ -143,20 +170,27 @@ def pack(sequences: Sequence[TrainingSequence], bin_length: int, multiple: int) 
             f"but bins hold {bin_length}: raise bin_length"
         )
     free: list[int] = []  # tokens left in each bin
+    free_patches: list[int] = []
     bin_index, bin_offset = np.empty((2, len(sequences)), np.int64)
     first_open = 0
     for i in order:
-        size = len(sequences[i])
-        b = next((b for b in range(first_open, len(free)) if free[b] >= size), len(free))
+        size, patches = len(sequences[i]), images.num_patches(sequences[i]) if images else 0
+        bins = range(first_open, len(free))
+        fitting = (b for b in bins if free[b] >= size and free_patches[b] >= patches)
+        b = next(fitting, len(free))
         if b == len(free):
             free.append(bin_length)
+            free_patches.append(images.row_patches if images else 0)
         bin_index[i], bin_offset[i] = b, bin_length - free[b]
         free[b] -= size
+        free_patches[b] -= patches
         while first_open < len(free) and free[first_open] < 2:
             first_open += 1
     num_bins = max(multiple, -(-len(free) // multiple) * multiple)
     no_prefix = np.zeros(len(sequences), np.int64)
-    return PackedLayout(sequences, bin_length, num_bins, bin_index, bin_offset, no_prefix)
+    return PackedLayout(
+        sequences, bin_length, num_bins, bin_index, bin_offset, no_prefix, images=images
+    )
 
 
 def pack_branches(
@@ -178,8 +212,10 @@ def pack_branches(
         multiple: the number of bins is rounded up to a multiple of it.
 
     Raises:
-        UserError: a sequence has more than `branch_length` tokens after its shared prefix.
+        UserError: a sequence has more than `branch_length` tokens after its shared prefix, or
+            images.
     """
+    refuse_images(sequences, "which cannot share a prompt: leave prompt_sharing off")
     first_actions = [int(np.argmax(x.action_mask)) for x in sequences]
     shared_lengths = np.array(
         [max(0, min(prefix_length, first - 1)) for first in first_actions], np.int64

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from agentrl_jax.learner.recorded_tokens import RecordedTokens, concatenate
+from agentrl_jax.messages import ImagePart
 from agentrl_jax.trajectories import Call, Group, Trajectory, Turn
 
 # What the entries of a field of `TokenIndex` belong to, as the field's metadata.
@@ -15,6 +16,14 @@ Level = Literal["token", "turn", "trajectory"]
 PER_TOKEN: dict[str, Level] = {"level": "token"}
 PER_TURN: dict[str, Level] = {"level": "turn"}
 PER_TRAJECTORY: dict[str, Level] = {"level": "trajectory"}
+
+
+class SequenceImage(NamedTuple):
+    """An image of a training sequence, whose tokens are those from `start` to `stop`."""
+
+    start: int
+    stop: int
+    part: ImagePart
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +41,7 @@ class TrainingSequence:
     version: np.ndarray  # int32 [T], -1 outside actions
     temperature: np.ndarray  # float32 [T], 1 outside actions
     turn: np.ndarray  # int32 [T]: turn within the trajectory, -1 outside actions
+    images: tuple[SequenceImage, ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -98,7 +108,8 @@ def context_cost(trajectory: Trajectory) -> ContextCost:
 
 
 def _sequence_of_chain(chain: list[TurnCall]) -> TrainingSequence:
-    tokens = chain[-1].call.ids
+    last = chain[-1].call
+    tokens, spans = last.ids, zip(last.image_spans, last.images, strict=True)
     n = len(tokens)
     sequence = TrainingSequence(
         tokens=tokens,
@@ -107,6 +118,7 @@ def _sequence_of_chain(chain: list[TurnCall]) -> TrainingSequence:
         version=np.full(n, -1, np.int32),
         temperature=np.ones(n, np.float32),
         turn=np.full(n, -1, np.int32),
+        images=tuple(SequenceImage(start, stop, part) for (start, stop), part in spans),
     )
     for turn, call in chain:
         action = slice(len(call.prompt), len(call.prompt) + len(call.action))
@@ -116,21 +128,6 @@ def _sequence_of_chain(chain: list[TurnCall]) -> TrainingSequence:
         sequence.version[action] = call.version
         sequence.temperature[action] = call.sampling.temperature
     return sequence
-
-
-def unique_sequences(
-    sequences: Sequence[TrainingSequence],
-) -> tuple[list[TrainingSequence], np.ndarray]:
-    """The distinct sequences, and for each sequence the index of its distinct one, int [sequences].
-
-    Sequences are equal where their tokens, action masks and temperatures are.
-    """
-    keys = [
-        (x.tokens.tobytes(), x.action_mask.tobytes(), x.temperature.tobytes()) for x in sequences
-    ]
-    index_of_key = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    indices = np.array([index_of_key[key] for key in keys], np.int64)
-    return [sequences[i] for i in np.unique(indices, return_index=True)[1]], indices
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.prompts import PromptImage, RenderedPrompt
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.rollout.token_buffer import TokenBuffer
@@ -85,6 +86,7 @@ class PromptBuilder:
         self._agent, self._opening, self._tools = agent, opening, tools
         # The view of each call with the call's own message last.
         self._history: list[tuple[list[Message], Call]] = []
+        self.images: tuple[PromptImage, ...] = ()  # of the last prompt
         self._last_view: list[Message] = []
         self._buffer = TokenBuffer()
 
@@ -93,6 +95,11 @@ class PromptBuilder:
     ) -> tuple[TokenIds, Call | None]:
         """The prompt of the next action, and the call that it extends (or None)."""
         return self.build(self._agent.context.view(self._opening, turns, notes))
+
+    def text_prompt(self, turns: Sequence[Turn]) -> TokenIds:
+        """The ids of `action_prompt`; UserError where it shows images."""
+        ids, _ = self.action_prompt(turns)
+        return RenderedPrompt(ids, self.images).text_ids
 
     def next_prompt(
         self, turns: Sequence[Turn], notes: Sequence[Message]
@@ -114,12 +121,16 @@ class PromptBuilder:
         for earlier_view, call in reversed(self._history):
             if view[: len(earlier_view)] == earlier_view:
                 new_messages = view[len(earlier_view) :]
-                bridge = self._agent.renderer.continuation_ids(
-                    call, earlier_view, new_messages, self._tools
-                )
+                renderer = self._agent.renderer
+                bridge = renderer.continuation_ids(call, earlier_view, new_messages, self._tools)
                 if bridge is not None:
+                    self.images = renderer.image_prompter.extended_images(
+                        call, bridge, new_messages
+                    )
                     return self._buffer.extend(call.prompt, call.action, bridge), call
-        return self._agent.renderer.render(view, self._tools).ids, None
+        prompt = self._agent.renderer.render(view, self._tools)
+        self.images = prompt.images
+        return prompt.ids, None
 
     def add_call(self, call: Call, message: Message) -> None:
         """Add the policy's answer to the last prompt."""

@@ -265,6 +265,7 @@ class AgentSession:
                 self._timeout_seconds,
                 self.agent.engine,
                 self._invariants,
+                self._prompt_builder.images,
             )
         self._last_call = call
         if len(call.action) == 0:  # no room in the engine, or for any action

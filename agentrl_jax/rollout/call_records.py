@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.invariants import InvariantCheck
 from agentrl_jax.messages import Message, with_call_ids
 from agentrl_jax.renderer import TokenIds
@@ -13,12 +14,20 @@ from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling, Trajectory, turn_checksum
 
 
-def answered_calls(call: Call, ids: TokenIds, sampling: Sampling, key: RandomKey) -> InvariantCheck:
-    """A call answers its request: with its prompt, sampling parameters and key, an action that is
-    empty only where there was no room for it, and a log-prob and a version for each token.
+def answered_calls(
+    call: Call,
+    ids: TokenIds,
+    sampling: Sampling,
+    key: RandomKey,
+    images: Sequence[PromptImage] = (),
+) -> InvariantCheck:
+    """A call answers its request: with its prompt, images, sampling parameters and key, an action
+    that is empty only where there was no room for it, and a log-prob and a version for each token.
     """
     wrong = {
         "prompt": not np.array_equal(call.prompt, ids),
+        "images": call.image_spans != tuple((image.start, image.end) for image in images)
+        or call.images != tuple(image.image.part for image in images),
         "sampling parameters": call.sampling != sampling,
         # An engine that chooses among candidates adds a candidate's index.
         "key": call.key[: len(key)] != key,

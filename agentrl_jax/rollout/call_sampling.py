@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from agentrl_jax.engine import BatchEngine, Engine
+from agentrl_jax.engine import BatchEngine, Engine, PromptImage
 from agentrl_jax.errors import DeadlineExceeded
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.renderer import TokenIds
@@ -22,15 +22,16 @@ async def sample_call(
     timeout_seconds: float,
     engine_name: str,
     invariants: Invariants | None = None,
+    images: Sequence[PromptImage] = (),
 ) -> Call:
     """Sample one call; `invariants` check that it is what was asked for.
 
     A call that is cancelled or late frees its KV slot when it ends. Raises DeadlineExceeded after
     `timeout_seconds`.
     """
-    call = await _answer(engine, ids, sampling, key, parent, timeout_seconds, engine_name)
+    call = await _answer(engine, ids, sampling, key, parent, images, timeout_seconds, engine_name)
     if invariants is not None:
-        invariants.check(answered_calls, call, ids, sampling, key)
+        invariants.check(answered_calls, call, ids, sampling, key, images)
     return call
 
 
@@ -56,10 +57,11 @@ async def _answer(
     sampling: Sampling,
     key: RandomKey,
     parent: Call | None,
+    images: Sequence[PromptImage],
     timeout_seconds: float,
     engine_name: str,
 ) -> Call:
-    future = engine.submit(ids, sampling, key, parent)
+    future = engine.submit(ids, sampling, key, parent, images)
 
     def release_when_done(ended: "Future[Call]") -> None:
         if not ended.cancelled() and ended.exception() is None:

@@ -87,7 +87,7 @@ class NamedModels:
         if not sampling.stop_ids:
             sampling = dataclasses.replace(sampling, stop_ids=agent.renderer.stop_ids)
         slots = self._slots.setdefault(agent.engine, asyncio.Semaphore(engine.num_slots))
-        ids, timeout = agent.renderer.render(messages).ids, seconds or self._timeouts.turn
+        ids, timeout = agent.renderer.render(messages).text_ids, seconds or self._timeouts.turn
         async with slots:
             call = await sample_call(engine, ids, sampling, key, None, timeout, agent.engine)
         engine.release(call)
@@ -136,7 +136,10 @@ class NamedModels:
         renderer, scorer = self._scorer(name)
         requests = []
         for messages, text in zip(prompts, continuations, strict=True):
-            prompt, continuation = renderer.render(messages).ids, renderer.codec.encode_plain(text)
+            prompt, continuation = (
+                renderer.render(messages).text_ids,
+                renderer.codec.encode_plain(text),
+            )
             tokens = np.concatenate([prompt, continuation])
             requests.append((tokens, np.arange(len(tokens)) >= len(prompt)))
         return await self._submit_all(name, scorer, requests, seconds)

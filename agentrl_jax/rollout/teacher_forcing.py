@@ -1,9 +1,11 @@
 """Calls for demonstrations: teacher forcing of a scripted policy's actions."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.messages import Message
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent, PromptBuilder
@@ -36,7 +38,7 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
                     notes.append(note)
                     continue
             message = agent.renderer.as_written(turn.action if note is None else note)
-            call = _demonstration_call(agent, ids, message, parent)
+            call = _demonstration_call(agent, ids, message, parent, builder.images)
             builder.add_call(call, message)
             calls.append(call)
             if note is None or request is None:
@@ -56,7 +58,13 @@ def add_demonstration_calls(trajectory: Trajectory, agent: Agent) -> Trajectory:
     return trajectory.replace(turns=tuple(turns))
 
 
-def _demonstration_call(agent: Agent, ids: TokenIds, message: Message, parent: Call | None) -> Call:
+def _demonstration_call(
+    agent: Agent,
+    ids: TokenIds,
+    message: Message,
+    parent: Call | None,
+    images: Sequence[PromptImage],
+) -> Call:
     """A call that answers this message to the prompt."""
     action = agent.renderer.action_ids(message)
     return Call(
@@ -67,5 +75,7 @@ def _demonstration_call(agent: Agent, ids: TokenIds, message: Message, parent: C
         sampling=dataclasses.replace(agent.sampling, temperature=1.0),
         finish_reason="stop",
         source="demonstration",
+        image_spans=tuple((image.start, image.end) for image in images),
+        images=tuple(image.image.part for image in images),
         parent=parent,
     )

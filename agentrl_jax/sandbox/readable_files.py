@@ -1,11 +1,13 @@
 """Which files of the system a snippet may read or run: Python's own, libraries, few devices."""
 
+import functools
 import glob
+import importlib.metadata
 import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentrl_jax.errors import UserError
@@ -55,6 +57,24 @@ def standard_search_path() -> list[str]:
     return [standard, *(path for path in inner if os.path.basename(path) not in _INSTALLED)]
 
 
+@functools.cache
+def _distributions() -> Mapping[str, Sequence[str]]:
+    """The names of the distributions that hold each installed module, as pillow holds PIL."""
+    return importlib.metadata.packages_distributions()
+
+
+def _library_folder(folder: str, name: str) -> str:
+    """Where the shared libraries of a module's wheel are, if it has some."""
+    own = os.path.join(folder, f"{name}.libs")
+    if os.path.exists(own):
+        return own
+    names = [
+        distribution.replace("-", "_").lower() for distribution in _distributions().get(name, ())
+    ]
+    paths = (os.path.join(folder, f"{distribution}.libs") for distribution in names)
+    return next(filter(os.path.exists, paths), own)
+
+
 def module_rules(modules: Sequence[str]) -> tuple[dict[str, str], list[FileRule]]:
     """The folders of the packages of modules that snippets may import, and what they must read.
 
@@ -74,6 +94,6 @@ def module_rules(modules: Sequence[str]) -> tuple[dict[str, str], list[FileRule]
             rules += [
                 FileRule(folder, LIST),
                 FileRule(str(place), RUN),
-                FileRule(f"{folder}/{name}.libs", RUN),
+                FileRule(_library_folder(folder, name), RUN),
             ]
     return folders, list(dict.fromkeys(rules))

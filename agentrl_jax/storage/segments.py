@@ -75,7 +75,7 @@ class SegmentWriter:
         Args:
             folder: of the segments; made with the first line.
             process: whose segments.
-            max_bytes: of all segments of the process, see `trim`.
+            max_bytes: of all segments of the process, see `trim_oldest`.
             segment_bytes: a segment that has so many is closed.
         """
         self._folder, self._process = folder, process
@@ -120,20 +120,17 @@ class SegmentWriter:
             counts[f"{self._folder.name}/{path.name}"] = counter.sync() + num_damaged(path)
         return counts
 
-    def trim(self) -> list[Path]:
-        """Delete the oldest segments where all together are larger than `max_bytes`; the newest
-        stays. Returns what was deleted.
+    def trim_oldest(self, other_bytes: int = 0) -> Path | None:
+        """Delete the oldest segment where all together, with `other_bytes`, are larger than
+        `max_bytes`; the newest stays. Returns what was deleted.
         """
-        sizes = [(path, path.stat().st_size) for path in self.paths]
-        total, deleted = sum(size for _, size in sizes), list[Path]()
-        for path, size in sizes[:-1]:
-            if total <= self._max_bytes:
-                break
-            path.unlink()
-            self._counters.pop(path, None)
-            deleted.append(path)
-            total -= size
-        return deleted
+        paths = self.paths
+        total = sum(path.stat().st_size for path in paths) + other_bytes
+        if total <= self._max_bytes or len(paths) < 2:
+            return None
+        paths[0].unlink()
+        self._counters.pop(paths[0], None)
+        return paths[0]
 
     def forget_counts(self) -> None:
         """Count lines anew: the segments were rewritten."""

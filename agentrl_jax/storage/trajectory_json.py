@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message
+from agentrl_jax.messages import ImagePart, Message
 from agentrl_jax.storage.jsonl import dumps, from_json_data, parse_float
 from agentrl_jax.storage.significant_digits import significant, significant_rows
 from agentrl_jax.trajectories import Call, CallTime, Sampling, Trajectory, Turn, TurnTime
@@ -100,6 +100,7 @@ def _call_to_json(call: Call, call_ids: list[int]) -> dict[str, Any]:
         "source": call.source,
         "key": call.key,
         "image_spans": call.image_spans,
+        **({"images": [image.to_dict() for image in call.images]} if call.images else {}),
         **({"time": _call_time_to_json(call.time)} if call.time else {}),
     }
 
@@ -161,6 +162,7 @@ def _call_from_json(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
         if data["alternative_logp"] is None
         else np.stack([_parse_floats(row) for row in data["alternative_logp"]]),
         image_spans=tuple((start, end) for start, end in data["image_spans"]),
+        images=tuple(map(ImagePart.from_dict, data.get("images", ()))),
         parent=parent,
         time=CallTime(**data["time"]) if "time" in data else None,
     )

@@ -11,9 +11,10 @@
 A call that extends its parent exactly holds only what its prompt adds to the parent's prompt and
 action, so a line is linear in the episode's length. `parent` counts the trajectory's calls from 0.
 Log-probs are written with nine digits, which identify a float32 uniquely; what training used with
-six. What is read equals what was written, except that `info` comes back as JSON data (a tuple as a
-list, a NumPy number as a number, as after a worker's pipe) and that a parent outside the trajectory
-is dropped (the prompt of such a call is stored in full).
+six. Images are stored once each, beside the file (`storage/image_store.py`). What is read equals
+what was written, except that `info` comes back as JSON data (a tuple as a list, a NumPy number as a
+number, as after a worker's pipe) and that a parent outside the trajectory is dropped (the prompt of
+such a call is stored in full).
 
 A log is a file, or the folder of a run: its segments (`storage/segments.py`) in their order.
 """
@@ -24,6 +25,8 @@ from pathlib import Path
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage import jsonl
 from agentrl_jax.storage.digests import file_damage
+from agentrl_jax.storage.image_store import FOLDER as IMAGE_FOLDER
+from agentrl_jax.storage.image_store import ImageStore
 from agentrl_jax.storage.segments import segment_paths
 from agentrl_jax.storage.training_json import add_training, training_from_json
 from agentrl_jax.storage.trajectory_json import DAMAGED, trajectory_from_json, trajectory_to_json
@@ -40,8 +43,9 @@ def write(path: Path, trajectories: Sequence[Trajectory], step: int, phase: str)
     Raises:
         UserError: an `info` holds what JSON cannot, or the file cannot be written.
     """
-    lines = [record_line(TrajectoryRecord(phase, step, t)) for t in trajectories]
+    images = ImageStore(path.parent / IMAGE_FOLDER)
     try:
+        lines = [record_line(TrajectoryRecord(phase, step, t), images) for t in trajectories]
         with open(path, "a", encoding="ascii") as file:
             file.write("".join(lines))
     except OSError as error:
@@ -50,13 +54,19 @@ def write(path: Path, trajectories: Sequence[Trajectory], step: int, phase: str)
         ) from error
 
 
-def record_line(record: TrajectoryRecord) -> str:
+def record_line(record: TrajectoryRecord, images: ImageStore | None = None) -> str:
     """A record as a line with its checksum and line feed.
+
+    Args:
+        record: the record.
+        images: stores its images; None: they are in the line.
 
     Raises:
         UserError: an `info` holds what JSON cannot.
     """
     data = trajectory_to_json(record.trajectory)
+    if images is not None:
+        images.store(data)
     if record.training is not None:
         add_training(data, record.training)
     header = {"schema": SCHEMA, "phase": record.phase, "step": record.step}
@@ -84,6 +94,7 @@ def read_files(paths: Iterable[Path]) -> Iterator[TrajectoryRecord]:
 
 
 def _read_file(path: Path) -> Iterator[TrajectoryRecord]:
+    images = ImageStore(path.parent / IMAGE_FOLDER)
     for number, data in jsonl.read_lines(path):
         if data.get("schema") != SCHEMA:
             schema = data.get("schema")
@@ -92,6 +103,7 @@ def _read_file(path: Path) -> Iterator[TrajectoryRecord]:
                 "read it with the version that wrote it"
             )
         try:
+            images.restore(data)
             record = TrajectoryRecord(
                 data["phase"], data["step"], trajectory_from_json(data), training_from_json(data)
             )

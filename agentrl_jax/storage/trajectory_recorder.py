@@ -7,7 +7,9 @@ from pathlib import Path
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.storage import trajectory_log
-from agentrl_jax.storage.segments import SegmentWriter
+from agentrl_jax.storage.image_store import FOLDER as IMAGE_FOLDER
+from agentrl_jax.storage.image_store import ImageStore
+from agentrl_jax.storage.segments import SegmentWriter, segment_paths
 from agentrl_jax.trajectory_record import TrajectoryRecord
 
 MAX_PENDING = 8  # batches that wait to be written; a further one waits for room
@@ -28,11 +30,14 @@ class TrajectoryRecorder:
         Args:
             run_dir: the run folder.
             process: index of this process in the run.
-            max_bytes: of this process's segments; beyond it the oldest are deleted.
+            max_bytes: of this process's segments with all images; beyond it the oldest segments
+                are deleted, and the images that no other segment names.
             log: called with a line about what is deleted.
         """
         self._run_dir, self._process, self._log = run_dir, process, log
-        self._segments = SegmentWriter(run_dir / trajectory_log.FOLDER, process, max_bytes)
+        folder = run_dir / trajectory_log.FOLDER
+        self._images, self._folder = ImageStore(folder / IMAGE_FOLDER), folder
+        self._segments = SegmentWriter(folder, process, max_bytes)
         self._batches: queue.Queue[Batch | None] = queue.Queue(MAX_PENDING)
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -66,7 +71,8 @@ class TrajectoryRecorder:
     def sync(self) -> dict[str, int]:
         """Bring all records to the disk, keep the size budget, and count each segment's lines."""
         self.flush()
-        for path in self._segments.trim():
+        while (path := self._segments.trim_oldest(self._images.num_bytes)) is not None:
+            self._images.prune(segment_paths(self._folder))
             self._log(
                 f"{path} was deleted: the record of trajectories has reached its size budget "
                 "(config.record_mib)"
@@ -96,7 +102,9 @@ class TrajectoryRecorder:
         while (batch := self._batches.get()) is not None:
             if self._error is None:
                 try:
-                    self._segments.write([trajectory_log.record_line(record) for record in batch])
+                    self._segments.write(
+                        [trajectory_log.record_line(record, self._images) for record in batch]
+                    )
                 except Exception as error:
                     self._error = error
             self._batches.task_done()

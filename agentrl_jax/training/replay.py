@@ -36,12 +36,11 @@ class CallSelection:
     replayable: int = 0  # of these, those that can be sampled again
     without_weights: dict[int, int] = field(default_factory=dict)  # by step of the checkpoint
     of_several_versions: int = 0  # new weights came while they were sampled
-    with_images: int = 0  # whose embeddings are not recorded
     empty: int = 0  # without a token, and so without a version
 
     def add(self, recorded: RecordedCall, versions: Sequence[int]) -> None:
         """Count a call that was sampled; `versions` are those whose weights can be loaded."""
-        call, of_call = recorded.call, {int(version) for version in recorded.call.version}
+        of_call = {int(version) for version in recorded.call.version}
         self.recorded += 1
         if len(of_call) != 1:
             self.empty += not of_call
@@ -50,8 +49,6 @@ class CallSelection:
         (version,) = of_call
         if version not in versions:
             self.without_weights[version] = self.without_weights.get(version, 0) + 1
-        elif call.image_spans:
-            self.with_images += 1
         else:
             self.replayable += 1
             calls = self.replayed.setdefault(version, [])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.storage.image_store import FOLDER as IMAGE_FOLDER
+from agentrl_jax.storage.image_store import ImageStore
 from agentrl_jax.storage.trajectory_log import FOLDER
 from agentrl_jax.viewer.curves import MetricsFile
 from agentrl_jax.viewer.episode_index import EpisodeIndex, EpisodeTable
@@ -41,6 +43,7 @@ class RunView:
         self.index = EpisodeIndex(run_dir / FOLDER)
         self._metrics = MetricsFile(run_dir / METRICS)
         self._decoder = TokenDecoder(run_dir / "tokenizer")
+        self._images = ImageStore(run_dir / FOLDER / IMAGE_FOLDER)
 
     def refresh(self) -> None:
         """Read what was written since the last time."""
@@ -90,6 +93,7 @@ class RunView:
             return None
         try:
             data = parse_line(line)
+            self._images.restore_available(data)
             return {
                 "id": episode_id,
                 "trajectory": data,

@@ -24,6 +24,8 @@ action was taken in | an error |
 | `weight` | the turn's weight in the loss, set from outside | an error |
 | `instruction` | the number of the instruction that the episode was played under, see
 `contexts.instruction_population` | not read |
+| `span_factors` | [start, end, factor] of spans of the action's text, in characters | an error |
+| `token_factors` | a factor for each token that the policy wrote, see `SpanFactors` | an error |
 | `calls` | a name for each call of the turn: "action", "thought", "answer", "summary", ... |
 "action" for each |
 

@@ -62,7 +62,7 @@ def transitions_of(trajectory: Trajectory, agent: Agent, gamma: float) -> list[T
     else:
         context = agent.for_task(trajectory.task).context
         messages = list(context.view(trajectory.opening, turns))
-        states.append(decode_ids(agent.renderer.render(messages, trajectory.tools).ids, agent))
+        states.append(decode_ids(agent.renderer.render(messages, trajectory.tools).text_ids, agent))
     rewards = np.array([turn.reward for turn in turns])
     to_go = reward_to_go(rewards, np.zeros(len(turns), np.int64), gamma)
     return [

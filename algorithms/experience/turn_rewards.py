@@ -90,6 +90,36 @@ class ToolVarietyReward:
         return map_trajectories(group, rewarded)
 
 
+@dataclass
+class ToolNecessity:
+    """weight max(0, success with tools - success without) added to the last turn of each member
+    that called a tool; success is the mean over those members of the group.
+
+    0 where all members called tools, or none did (CodeVision, arXiv 2512.03746; its script has
+    weight 0).
+    """
+
+    weight: float
+
+    def __call__(self, group: Group, step: int) -> Group:
+        played = [t for t in group.trajectories if t.turns]
+        used = [any(called_tools(turn) for turn in t.turns) for t in played]
+        rates = [
+            [succeeded(t) for t, tools in zip(played, used) if tools == kind]
+            for kind in (True, False)
+        ]
+        if not all(rates):
+            return group
+        gain = max(0.0, sum(rates[0]) / len(rates[0]) - sum(rates[1]) / len(rates[1]))
+
+        def rewarded(trajectory: Trajectory) -> Trajectory:
+            if any(called_tools(turn) for turn in trajectory.turns):
+                return add_to_last_turn(trajectory, "necessity", self.weight * gain)
+            return trajectory
+
+        return map_trajectories(group, rewarded)
+
+
 _MATCH_LEVELS = ("exact", "type", "parsed", "none")
 
 

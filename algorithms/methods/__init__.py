@@ -38,6 +38,12 @@ docstrings say which values are the paper's, which the released code's, and whic
 | R1-Code-Interpreter | 2505.21668 | `r1_code_interpreter` | `code_use` |
 | MARS-SQL | 2511.01008 | `mars_sql` | `code_use` |
 | DataMind | 2509.25084 | `datamind` | `code_use` |
+| MGPO | 2507.05920 | `mgpo` | `vision` |
+| ViGoRL | 2505.23678 | `vigorl` | `vision` |
+| CodeVision | 2512.03746 | `codevision` | `vision` |
+| FrameThinker | 2509.24304 | `framethinker` | `vision` |
+| VRAG-RL | 2505.22019 | `vrag_rl` | `vision` |
+| MetaSpatial | 2503.18470 | `meta_spatial` | `vision` |
 | Search-R1 | 2503.09516 | `search_r1` | `searching` |
 | AI-SearchPlanner | 2508.20368 | `ai_search_planner` | `searching` |
 | Chain-of-Agents | 2508.13167 | `chain_of_agents` | `searching` |
@@ -130,6 +136,14 @@ from agentrl_jax.algorithms.methods.tool_use import (
     webagent_r1,
 )
 from agentrl_jax.algorithms.methods.ui_tars2 import FlywheelConfig
+from agentrl_jax.algorithms.methods.vision import (
+    codevision,
+    framethinker,
+    meta_spatial,
+    mgpo,
+    vigorl,
+    vrag_rl,
+)
 
 __all__ = [
     "ExpertIterationConfig",
@@ -148,6 +162,7 @@ __all__ = [
     "chai",
     "chain_of_agents",
     "cispo",
+    "codevision",
     "dapo",
     "dart",
     "datamind",
@@ -155,6 +170,7 @@ __all__ = [
     "dr_grpo",
     "epo",
     "epo_strategic",
+    "framethinker",
     "gated_reward_accumulation",
     "gigpo",
     "grpo",
@@ -164,6 +180,8 @@ __all__ = [
     "inspo",
     "mars",
     "mars_sql",
+    "meta_spatial",
+    "mgpo",
     "mind",
     "monte_carlo",
     "online_filtered_cloning",
@@ -192,6 +210,8 @@ __all__ = [
     "ui_s1",
     "ui_tars_2",
     "vapo",
+    "vigorl",
     "vla_rl",
+    "vrag_rl",
     "webagent_r1",
 ]

@@ -10,9 +10,11 @@ from jaxtyping import Array
 
 from agentrl_jax.algorithms.advantages.token_weights import token_mean
 from agentrl_jax.algorithms.losses.policy import negative_log_likelihood
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.learner.batch_invariants import packed_rows, trained_tokens
 from agentrl_jax.learner.data_shards import agree_on_layout
 from agentrl_jax.learner.global_batch import gather_groups
+from agentrl_jax.learner.image_rows import ImageRows, make_image_packer
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch, pack, split_bins
@@ -38,6 +40,8 @@ class BehaviorCloningConfig:
     optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
     bin_length: int = 256
     microbatch: int = 32
+    # of a policy that sees; None: demonstrations with images are refused
+    images: ImageRows | None = field(default=None, metadata=OMITTED_AT_DEFAULT)
 
     def build(self, policy: Policy, mesh: Mesh, steps: int) -> "BehaviorCloning":
         return BehaviorCloning(self, policy, mesh, steps)
@@ -51,6 +55,7 @@ class BehaviorCloning(Algorithm):
     ) -> None:
         self._config = config
         self._learner = Learner(policy, config.optimizer.build(steps), self._loss, mesh)
+        self._images = make_image_packer(config.images, policy)
         self._bins_per_microbatch = self._learner.data_shard.num_local_rows(config.microbatch)
 
     def init(self, key: Array, params: Params) -> TrainState:
@@ -75,7 +80,7 @@ class BehaviorCloning(Algorithm):
         layout = agree_on_layout(
             process_group,
             self._learner.data_shard,
-            pack(collated.sequences, self._config.bin_length, bins),
+            pack(collated.sequences, self._config.bin_length, bins, self._images),
             bins,
         )
         assert layout is not None, "a batch of demonstrations has rows"

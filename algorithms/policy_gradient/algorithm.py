@@ -34,6 +34,7 @@ from agentrl_jax.algorithms.policy_gradient.trust_region import TrustRegion
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.batch_invariants import trained_tokens
 from agentrl_jax.learner.data_shards import put_sharded
+from agentrl_jax.learner.image_rows import make_image_packer
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.logp_bound import logp_bound
 from agentrl_jax.learner.sequences import TokenIndex, TrainingSequence
@@ -78,7 +79,11 @@ class PolicyGradient(Algorithm):
             self._critic_learner = c.critic.build_learner(self._value_model, mesh, updates)
         shard = self._learner.data_shard
         self._packer = MicrobatchPacker(
-            shard, c.bin_length, c.prompt_sharing, shard.num_local_rows(c.microbatch)
+            shard,
+            c.bin_length,
+            c.prompt_sharing,
+            shard.num_local_rows(c.microbatch),
+            make_image_packer(c.images, policy),
         )
         self._crediting = Crediting(
             c, self._packer, self._learner, self._critic_learner, self._needs_reference

@@ -21,6 +21,7 @@ from agentrl_jax.algorithms.policy_gradient.critic import CriticConfig
 from agentrl_jax.algorithms.policy_gradient.microbatches import PromptSharing
 from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
+from agentrl_jax.learner.image_rows import ImageRows
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.sequences import CreditInputs, TokenIndex
 from agentrl_jax.policy import Policy
@@ -68,6 +69,8 @@ class PolicyGradientSlots:
     bin_length: int = 256
     prompt_sharing: PromptSharing = field(default_factory=PromptSharing)
     microbatch: int = 32  # packed rows, or bins of shared prompts, per gradient computation
+    # of a policy that sees; None: episodes with images are refused
+    images: ImageRows | None = field(default=None, metadata=OMITTED_AT_DEFAULT)
 
 
 def check_config(config: PolicyGradientSlots, policy: Policy) -> None:
@@ -86,6 +89,8 @@ def check_config(config: PolicyGradientSlots, policy: Policy) -> None:
         raise UserError(
             f"{type(policy).__name__} does not support rows with branches: leave prompt sharing off"
         )
+    if sharing.prompt_tokens and config.images is not None:
+        raise UserError("prompts with images are not shared: leave prompt_sharing off")
     if config.mismatch_normalize and not (config.mismatch and config.rescore):
         raise UserError(
             "mismatch_normalize divides the weights of an importance correction by their mean: "

@@ -16,6 +16,7 @@ from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.learner.batch_invariants import packed_rows
 from agentrl_jax.learner.data_shards import DataShard, agree_on_layout
+from agentrl_jax.learner.image_rows import ImagePacker
 from agentrl_jax.learner.packing import PackedLayout, pack, pack_branches, split_bins
 from agentrl_jax.learner.sequences import TokenIndex, TrainingSequence
 
@@ -43,6 +44,7 @@ class MicrobatchPacker:
     bin_length: int
     prompt_sharing: PromptSharing
     microbatch_rows: int  # of this process's microbatch
+    images: ImagePacker | None = None  # None: sequences with images are refused
 
     def scoring_pass(
         self,
@@ -134,7 +136,9 @@ class MicrobatchPacker:
             regularizer_data=regularizer_data,
         )
         rows = self.microbatch_rows * len(self.data_shard.replica_groups)
-        return _policy_batch(pack((), self.bin_length, rows), (ints, ints), columns, floats)
+        return _policy_batch(
+            pack((), self.bin_length, rows, self.images), (ints, ints), columns, floats
+        )
 
     def _agreed_layout(
         self, sequences: Sequence[TrainingSequence], process_group: ProcessGroup
@@ -148,7 +152,7 @@ class MicrobatchPacker:
                 self.microbatch_rows,
             )
         else:
-            layout = pack(sequences, self.bin_length, self.microbatch_rows)
+            layout = pack(sequences, self.bin_length, self.microbatch_rows, self.images)
         return agree_on_layout(process_group, self.data_shard, layout, self.microbatch_rows)
 
 

@@ -149,7 +149,7 @@ def prompt_for_turns(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> T
     for i, turn in enumerate(turns):
         builder.action_prompt(turns[:i])
         builder.add_call(turn.calls[-1], turn.action)
-    return builder.action_prompt(turns)[0]
+    return builder.text_prompt(turns)
 
 
 @dataclass

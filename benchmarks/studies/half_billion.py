@@ -65,8 +65,8 @@ def make(folder: Path) -> None:
 
     from agentrl_jax.models.decoder import DecoderConfig
     from agentrl_jax.models.hf.configs import config_to_json
-    from agentrl_jax.models.hf.decoder_tensors import tensor_layouts
     from agentrl_jax.models.hf.parameter_trees import save_tensors, tensors_to_save
+    from agentrl_jax.models.hf.policy_tensors import tensor_layouts
     from agentrl_jax.models.rope import Rope
 
     config = DecoderConfig(

@@ -30,6 +30,7 @@ from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.python_tool import PythonTool, shared_sandbox
 from agentrl_jax.sandbox.snippet import Outcome, Snippet
 from agentrl_jax.tool_environment import ToolEnvironment
+from agentrl_jax.tool_servers.verl_python import VerlPython
 from agentrl_jax.tools import Tool, tool
 
 _NO_PROBLEM = Problem("", "", "", NumberCheck(0), "")
@@ -115,7 +116,7 @@ class CodeProblems(ToolEnvironment, Forkable):
         self.instruction = checked_bool("instruction", instruction)
         limits = SandboxLimits(seconds=seconds, cpu_seconds=max(seconds, 1.0))
         self._sandbox_config = SandboxConfig(limits=limits)
-        self.python_tool = PythonTool(
+        self.python_tool: PythonTool | VerlPython = PythonTool(
             self._sandbox_config, replayed=checked_bool("replayed_session", replayed_session)
         )
         self.rules = (
@@ -131,7 +132,8 @@ class CodeProblems(ToolEnvironment, Forkable):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has a session of its own."""
-        state = {**self.__dict__, "python_tool": PythonTool.__new__(PythonTool)}
+        kind = type(self.python_tool)
+        state = {**self.__dict__, "python_tool": kind.__new__(kind)}
         state["python_tool"].__dict__.update(self.python_tool.__getstate__())
         return state
 

@@ -6,8 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentrl_jax.envs.search.index import PageIndex
-from agentrl_jax.envs.search.prose import Page
+from agentrl_jax.envs.page_index import Page, PageIndex
 from agentrl_jax.envs.search.questions import Hop, Question
 from agentrl_jax.errors import UserError
 

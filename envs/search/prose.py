@@ -3,8 +3,8 @@
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.facts import World
 from agentrl_jax.messages import Message
 
@@ -90,14 +90,6 @@ _FILLERS = (
     "A plaque near the market square was unveiled by students.",
     "The entry was revised for the latest edition.",
 )
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page of an encyclopedia."""
-
-    title: str
-    text: str
 
 
 def write_page(world: World, entity: int) -> Page:

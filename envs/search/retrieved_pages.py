@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from agentrl_jax.envs.search.index import MAX_QUERY, generated_index
-from agentrl_jax.envs.search.prose import Page
+from agentrl_jax.envs.page_index import MAX_QUERY, Page
+from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.errors import UserError
 
 # (query, number of results) -> rows and scores, the best first

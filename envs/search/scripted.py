@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
+from agentrl_jax.envs.page_index import PageIndex
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
-from agentrl_jax.envs.search.index import PageIndex
 from agentrl_jax.envs.search.protocols import SearchProtocol
 from agentrl_jax.envs.search.questions import Hop, Question
 from agentrl_jax.envs.search.retrieved_pages import RetrievedPages

@@ -13,11 +13,11 @@ from agentrl_jax.envs.options import (
     checked_int,
     checked_number,
 )
+from agentrl_jax.envs.page_index import Page, PageIndex, snippet
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.files import file_index, read_questions
-from agentrl_jax.envs.search.index import PageIndex, generated_index, snippet
-from agentrl_jax.envs.search.prose import Page
+from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import (
     KINDS,

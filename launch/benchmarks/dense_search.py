@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from agentrl_jax.envs.page_index import PageIndex
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.index import PageIndex
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
 from agentrl_jax.envs.search.retrieved_pages import RetrievedPages

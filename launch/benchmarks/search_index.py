@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from agentrl_jax.envs.page_index import Page, PageIndex, query_words
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.index import PageIndex, query_words
-from agentrl_jax.envs.search.prose import Page, write_pages
+from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import KINDS, Hop, draw_question
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.tables.markdown import table_header, table_row

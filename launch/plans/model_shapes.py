@@ -6,14 +6,18 @@ from typing import Any
 from agentrl_jax.errors import UserError
 from agentrl_jax.models import presets
 from agentrl_jax.models.decoder import DecoderConfig
+from agentrl_jax.models.vision import presets as vision_presets
+
+PRESET_MODULES = (presets, vision_presets)
 
 
-def load_preset(name: str) -> presets.Preset:
+def load_preset(name: str) -> tuple[DecoderConfig, int]:
     """A published model shape. Raises UserError for an unknown name."""
     known = {
         name: make
-        for name, make in inspect.getmembers(presets, inspect.isfunction)
-        if make.__module__ == presets.__name__
+        for module in PRESET_MODULES
+        for name, make in inspect.getmembers(module, inspect.isfunction)
+        if make.__module__ == module.__name__
     }
     known = {name: make for name, make in known.items() if not name.startswith("_")}
     if name not in known:

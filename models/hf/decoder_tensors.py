@@ -12,22 +12,30 @@ MLP_MODULES = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 IGNORED_TENSORS = ("rotary_emb.inv_freq", "lm_head.weight")
 
 
-def tensor_layouts(config: DecoderConfig) -> Any:
-    """The tensors of each weight in a Hugging Face folder: a tree like the stacked parameters."""
+def decoder_layouts(
+    config: DecoderConfig, prefix: str = "model.", head: str = "lm_head.weight"
+) -> dict[str, Any]:
+    """The tensors of each weight in a Hugging Face folder: a tree like the stacked parameters.
+
+    Args:
+        config: the decoder.
+        prefix: of the tensors' names.
+        head: the name of the output head's.
+    """
     tree: dict[str, Any] = {
-        "embedding": TensorLayout("model.embed_tokens.weight"),
-        "final_norm": {"scale": TensorLayout("model.norm.weight")},
+        "embedding": TensorLayout(f"{prefix}embed_tokens.weight"),
+        "final_norm": {"scale": TensorLayout(f"{prefix}norm.weight")},
     }
     if not config.tied_head:
-        tree["head"] = TensorLayout("lm_head.weight")
+        tree["head"] = TensorLayout(head)
     for stack in layer_stacks(config):
-        tree[stack.name] = _layer_layouts(config, stack.sparse, stack.start)
+        tree[stack.name] = _layer_layouts(config, prefix, stack.sparse, stack.start)
     return tree
 
 
-def _layer_layouts(c: DecoderConfig, sparse: bool, start: int) -> dict[str, Any]:
+def _layer_layouts(c: DecoderConfig, prefix: str, sparse: bool, start: int) -> dict[str, Any]:
     def layout(name: str, inner: int = 0, flat: bool = False, stack: int = 1) -> TensorLayout:
-        return TensorLayout(f"model.layers.{{0}}.{name}", inner, stack, start, flat)
+        return TensorLayout(f"{prefix}layers.{{0}}.{name}", inner, stack, start, flat)
 
     def norm(name: str) -> dict[str, Any]:
         return {"scale": layout(f"{name}.weight")}

@@ -45,7 +45,8 @@ def _mistral(hf: Any) -> Json:
     return {"rope": rope_from_json(hf.rope_parameters), "window": hf.sliding_window or 0}
 
 
-def _qwen2(hf: Any) -> Json:
+def qwen2_fields(hf: Any) -> Json:
+    """The fields of Qwen 2's decoder."""
     return {"rope": rope_from_json(hf.rope_parameters), "qkv_bias": True, **_window_fields(hf)}
 
 
@@ -123,12 +124,13 @@ def _window_json(c: DecoderConfig) -> Json:
     return {"sliding_window": c.window or None, "layer_types": types}
 
 
-def _json_qwen2(c: DecoderConfig) -> Json:
+def qwen2_json(c: DecoderConfig) -> Json:
+    """The inverse of `qwen2_fields`."""
     return {"use_sliding_window": c.window > 0, "max_window_layers": 0, **_window_json(c)}
 
 
 def _json_qwen3(c: DecoderConfig) -> Json:
-    return {"attention_bias": c.qkv_bias, **_json_qwen2(c)}
+    return {"attention_bias": c.qkv_bias, **qwen2_json(c)}
 
 
 def _json_experts(c: DecoderConfig) -> Json:
@@ -175,7 +177,7 @@ FAMILIES = {
     "mistral": ModelFamily(
         "MistralForCausalLM", _mistral, lambda c: {"sliding_window": c.window or None}
     ),
-    "qwen2": ModelFamily("Qwen2ForCausalLM", _qwen2, _json_qwen2),
+    "qwen2": ModelFamily("Qwen2ForCausalLM", qwen2_fields, qwen2_json),
     "qwen3": ModelFamily("Qwen3ForCausalLM", _qwen3, _json_qwen3),
     "qwen3_moe": ModelFamily("Qwen3MoeForCausalLM", _qwen3_moe, _json_experts),
     "gemma2": ModelFamily("Gemma2ForCausalLM", _gemma2, _json_gemma),

@@ -16,13 +16,14 @@ from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.decoder import Decoder, HFOrigin
 from agentrl_jax.models.hf.configs import config_from_hf, config_to_json
-from agentrl_jax.models.hf.decoder_tensors import IGNORED_TENSORS, tensor_layouts
+from agentrl_jax.models.hf.decoder_tensors import IGNORED_TENSORS
 from agentrl_jax.models.hf.parameter_trees import (
     check_all_used,
     load_tree,
     save_tensors,
     tensors_to_save,
 )
+from agentrl_jax.models.hf.policy_tensors import tensor_layouts
 from agentrl_jax.models.hf.safetensors import SafetensorsFolder
 from agentrl_jax.models.hf.shipped import shipped_or_same
 from agentrl_jax.policy import Params
@@ -38,6 +39,9 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_template.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
 )
 
 
@@ -106,7 +110,9 @@ def read_decoder(
     files = {
         name: (path / name).read_bytes() for name in TOKENIZER_FILES if (path / name).is_file()
     }
-    return dataclasses.replace(config.build(hf.vocab_size), origin=HFOrigin(data, files))
+    return dataclasses.replace(
+        config.build(hf.get_text_config().vocab_size), origin=HFOrigin(data, files)
+    )
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -140,7 +146,8 @@ def load(
     """
     path = resolve_folder(folder)
     policy = read_decoder(path, param_dtype, compute_dtype)
-    tensors, names = SafetensorsFolder(path), tensor_layouts(policy.config)
+    tensors = SafetensorsFolder(path)
+    names = tensor_layouts(policy.config, tensors.shapes)
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     check_all_used(tensors, names, shapes, IGNORED_TENSORS)
     shardings = None if mesh is None else weight_shardings(mesh, policy.axes(), shapes)

@@ -13,13 +13,14 @@ from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
 from agentrl_jax.models.adapters import LoraConfig, LoraPolicy
 from agentrl_jax.models.decoder import Decoder
-from agentrl_jax.models.hf.decoder_tensors import ATTENTION_MODULES, MLP_MODULES, tensor_layouts
+from agentrl_jax.models.hf.decoder_tensors import ATTENTION_MODULES, MLP_MODULES
 from agentrl_jax.models.hf.parameter_trees import (
     check_all_used,
     load_tree,
     save_tensors,
     tensors_to_save,
 )
+from agentrl_jax.models.hf.policy_tensors import tensor_layouts
 from agentrl_jax.models.hf.safetensors import SafetensorsFolder
 from agentrl_jax.models.hf.tensor_layout import TensorLayout
 
@@ -49,6 +50,8 @@ def adapter_layouts(policy: LoraPolicy) -> Any:
     unsupported = [name for name in policy.config.targets if name not in PEFT_MODULES]
     if policy.base.config.experts:
         unsupported.append("experts")
+    if policy.image_format is not None:  # names of its tower's modules are those of the decoder's
+        unsupported.append("a model that sees")
     if unsupported:
         raise UserError(
             f"PEFT's format has no place for adapters of {unsupported[0]}: "

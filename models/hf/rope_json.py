@@ -64,6 +64,9 @@ def rope_from_json(p: dict[str, Any]) -> Rope:
 def rope_to_json(rope: Rope) -> dict[str, Any]:
     """The inverse of `rope_from_json`."""
     p: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.theta}
+    if rope.sections:
+        p |= {"mrope_section": list(rope.sections)}
+        p |= {"mrope_interleaved": True} if rope.interleaved else {}
     if isinstance(rope, LinearRope):
         p |= {"rope_type": "linear", "factor": rope.factor}
     if isinstance(rope, Llama3Rope):

@@ -32,6 +32,7 @@ MODULES = (
     "losses.policy",
     "losses.ppo",
     "losses.regularizers",
+    "advantages.spans",
     "advantages.transforms",
     "advantages.turn",
 )

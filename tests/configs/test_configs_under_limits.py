@@ -35,6 +35,8 @@ def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
     experiment: Experiment = get_config(variant) if variant else get_config()
     if "Chess" in experiment.environment.name or "OpenSpiel" in experiment.environment.name:
         pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
+    if "Served" in experiment.environment.name:
+        pytest.skip("it needs a server: tests/tool_servers/test_verl_python.py")
     if "Remote" in experiment.environment.name:
         pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
     if isinstance(experiment.policy, LoraConfig):  # it names a model of the Hub

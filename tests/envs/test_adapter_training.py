@@ -23,6 +23,7 @@ ENVIRONMENTS = {
         {"kind": "treasure_hunter", "games": 2, "horizon": 2},
         "textworld",
     ),
+    "BabyAI": ("BabyAI-v0", {"level": "GoToObjS4", "horizon": 3}, "minigrid"),
     "CartPole": (
         "GymnasiumText-v0",
         {"name": "CartPole-v1", "parts": ["x", "v", "angle", "spin"], "horizon": 6},

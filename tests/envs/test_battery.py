@@ -33,10 +33,26 @@ NEEDS = {
     "agentrl/PettingZoo-v0": "pygame",
     "agentrl/TextArena-v0": "textarena",
     "agentrl/TextWorld-v0": "textworld",
+    "agentrl/BabyAI-v0": "minigrid",
+    "agentrl/GridGrounding-v0": "PIL",
+    "agentrl/PageQuestions-v0": "PIL",
+    "agentrl/RegionQuestions-v0": "PIL",
+    "agentrl/RoomLayouts-v0": "PIL",
+    "agentrl/SceneQuestions-v0": "PIL",
+    "agentrl/TransformedImages-v0": "PIL",
+    "agentrl/VideoQuestions-v0": "PIL",
+    "agentrl/ALFWorld-v0": "alfworld",
+    "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
-# They need a server: tests/tool_servers/test_agent_gym.py, test_openenv.py, test_nemo_gym.py
-SERVED = {"agentrl/AgentGym-v0", "agentrl/OpenEnv-v0", "agentrl/NemoGym-v0"}
+# They need a server: tests/tool_servers/test_agent_gym.py, test_verl_python.py, test_openenv.py,
+# test_nemo_gym.py
+SERVED = {
+    "agentrl/AgentGym-v0",
+    "agentrl/OpenEnv-v0",
+    "agentrl/NemoGym-v0",
+    "agentrl/ServedCodeProblems-v0",
+}
 # They run code, which needs Landlock here.
 SANDBOXED = [
     "agentrl/CodeProblems-v0",
@@ -228,7 +244,8 @@ class TestEveryEnvironment:
             env.reset(seed=0)
             answer, reward, terminated, truncated, info = env.step(text)
             assert answer in env.observation_space, kind
-            assert all(m.role == "user" and isinstance(m.content, str) for m in answer), kind
+            assert all(m.role == "user" for m in answer), kind
+            assert all(isinstance(m.content, str) or m.images for m in answer), kind
             assert env.reward_bounds[0] <= reward <= env.reward_bounds[1], kind
             assert type(terminated) is bool and not truncated, kind
             # Environments that accept any text need not report it.

@@ -18,6 +18,7 @@ INFO_FIELDS = {
     "agentrl/Arithmetic-v0": {"formatted", "answer"},
     "agentrl/Calculator-v0": {"void", "formatted", "called_tools", "stopped", "answer"},
     "agentrl/Chain-v0": {"legal", "anchor", "distance"},
+    "agentrl/CountSquares-v0": {"formatted", "answer"},
     "agentrl/Desk-v0": {"legal", "formatted", "called_tools", "stopped", "answer"},
     "agentrl/KeyDoor-v0": {"legal", "void", "called_tools", "anchor", "distance", "stopped"},
     "agentrl/Lookup-v0": {"legal", "formatted", "called_tools", "stopped", "answer", "gold"},

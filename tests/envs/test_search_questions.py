@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from agentrl_jax.environment import make
+from agentrl_jax.envs.page_index import Page, PageIndex, query_words, snippet
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.index import PageIndex, generated_index, query_words, snippet
+from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.envs.search.names import draw_names, stem_of
 from agentrl_jax.envs.search.phrases import COUNTS, NOUN_PHRASES, NUMBER_QUESTIONS
-from agentrl_jax.envs.search.prose import Page
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import draw_question, shared_questions
 from agentrl_jax.envs.search.scripted import search_for

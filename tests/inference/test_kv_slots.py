@@ -5,7 +5,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.conversations import (
@@ -27,7 +26,7 @@ from support.conversations import (
 from support.fixtures import make_trajectory, make_turn, record_compilations, unpacked_logp
 
 from agentrl_jax.distributed.sharding import MeshConfig
-from agentrl_jax.engine import Engine, PromptImage
+from agentrl_jax.engine import Engine
 from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
@@ -285,70 +284,6 @@ def test_the_likeliest_tokens_are_recorded(engine: LocalEngine):
         np.testing.assert_array_equal(call.alternatives, np.argsort(-logp)[:, :3])
         np.testing.assert_allclose(call.alternative_logp, -np.sort(-logp)[:, :3], atol=1e-5)
         release_all(engine, [call])
-
-
-def with_images(engine: LocalEngine, images: Sequence[PromptImage], key: int = 0) -> Call:
-    call = engine.submit(PROMPT, Sampling(budget=5), (key,), images=images).result(timeout=60)
-    engine.release(call)
-    return call
-
-
-@pytest.mark.slow
-def test_an_image_replaces_the_embeddings_of_its_placeholders():
-    engine = start_engine(images=True)
-    random = np.random.default_rng(0)
-    width = POLICY.config.width
-    images = [
-        PromptImage(2, random.normal(size=(7, width)).astype(np.float32)),
-        PromptImage(15, random.normal(size=(3, width)).astype(np.float32)),
-    ]
-    call, again, without = (
-        with_images(engine, images),
-        with_images(engine, images),
-        with_images(engine, []),
-    )
-    assert call_contents([call]) == call_contents([again]) != call_contents(
-        [without]
-    ) and call.image_spans == (
-        (2, 9),
-        (15, 18),
-    )
-    ids = call.ids[None]
-    embeddings, embedded = np.zeros((1, ids.shape[1], width), np.float32), np.zeros(ids.shape, bool)
-    for image in images:
-        span = slice(image.start, image.start + len(image.embeddings))
-        embeddings[0, span], embedded[0, span] = image.embeddings, True
-    inputs = PolicyInputs(
-        tokens=ids,
-        positions=np.arange(ids.shape[1], dtype=np.int32)[None],
-        segment_ids=np.ones_like(ids),
-        embeddings=jnp.asarray(embeddings),
-        embedding_mask=jnp.asarray(embedded),
-    )
-    logp = jax.nn.log_softmax(POLICY.logits(PARAMS, POLICY.apply(PARAMS, inputs).hidden))[
-        0, len(PROMPT) - 1 : -1
-    ]
-    np.testing.assert_allclose(
-        call.sampler_logp, np.asarray(logp)[np.arange(5), call.action], atol=1e-5
-    )
-    with record_compilations() as compiled:
-        with_images(engine, images[:1], 4)
-    assert compiled == []
-    for wrong in (
-        PromptImage(0, np.zeros((2, width + 1), np.float32)),
-        PromptImage(-1, images[1].embeddings),
-        PromptImage(18, images[1].embeddings),
-    ):
-        with pytest.raises(
-            ValueError, match=r"an image is \[n, 16\] and ends before the prompt's last token"
-        ):
-            with_images(engine, [wrong])
-    engine.close()
-
-
-def test_images_need_an_engine_with_images(engine: LocalEngine):
-    with pytest.raises(ValueError, match="images=True"):
-        with_images(engine, [PromptImage(0, np.zeros((1, POLICY.config.width), np.float32))])
 
 
 SPLITTABLE = DecoderConfig(layers=2, width=16, hidden=32, heads=4, kv_heads=2, head_size=8).build(

@@ -308,6 +308,7 @@ def row_params(
         pending=zeros,
         pending_tokens=np.zeros((n, MAX_FED_TOKENS), np.int32),
         stop_ids=np.full((n, MAX_STOP_IDS), -1, np.int32),
+        rope_delta=zeros,
         **columns,
     )
 

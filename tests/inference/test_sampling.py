@@ -89,6 +89,7 @@ def sample_many(
         top_p=np.full(draws, fields.get("top_p", 1.0), np.float32),
         min_p=np.full(draws, fields.get("min_p", 0.0), np.float32),
         stop_ids=np.full((draws, MAX_STOP_IDS), -1, np.int32),
+        rope_delta=zeros,
     )
     new = jax.jit(sample)(
         jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (draws, len(logits))), params

@@ -45,8 +45,11 @@ def test_a_record_is_frozen(record: Any):
 
 
 def test_without_branches_nothing_is_shared():
-    assert declared_defaults(Batch) == {"prefix_length": 0, "branch_length": 0}
-    assert declared_defaults(PackedLayout) == {"prefix_length": 0, "branch_length": 0}
+    images = dict.fromkeys(("images", "image_index", "rope_positions", "visible_until"))
+    assert declared_defaults(Batch) == {**images, "prefix_length": 0, "branch_length": 0}
+    assert declared_defaults(PackedLayout) == {
+        "prefix_length": 0, "branch_length": 0, "images": None
+    }  # fmt: skip
     assert declared_defaults(TokenTargets) == {
         "weight_scale": 1.0,
         "nll_weight": None,

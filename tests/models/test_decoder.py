@@ -295,10 +295,10 @@ def test_an_empty_vocabulary_is_refused():
         PLAIN.build(0)
 
 
-def test_several_position_axes_are_refused():
+def test_positions_of_several_axes_need_a_rope_with_sections():
     decoder, params, _ = model("plain")
-    inputs = dataclasses.replace(packed(), positions=np.zeros((3, 2, 10), np.int32))
-    with pytest.raises(UserError, match="multi-axis rope is not supported by this decoder"):
+    inputs = dataclasses.replace(packed(), rope_positions=np.zeros((3, 2, 10), np.int32))
+    with pytest.raises(UserError, match="need a decoder whose rope has sections"):
         decoder.apply(params, inputs)
 
 

@@ -18,11 +18,15 @@ from agentrl_jax.models.hf.folder import read_decoder
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.memory_estimate import estimate_memory, format_table
 from agentrl_jax.models.moe import ExpertsConfig
+from agentrl_jax.models.vision import presets as vision_presets
+from agentrl_jax.models.vision.config import VisionConfig
+from agentrl_jax.models.vision.policy import VisionLanguageConfig
 
 PRESETS = [
     make
-    for name, make in inspect.getmembers(presets, inspect.isfunction)
-    if name[0] != "_" and make.__module__ == presets.__name__
+    for module in (presets, vision_presets)
+    for name, make in inspect.getmembers(module, inspect.isfunction)
+    if name[0] != "_" and make.__module__ == module.__name__
 ]
 SMALL = DecoderConfig(
     layers=2, width=16, hidden=24, heads=4, kv_heads=2, head_size=8, tied_head=False
@@ -44,6 +48,9 @@ def test_a_preset_has_the_published_number_of_parameters(make):
         presets.llama3_2_1b,
         presets.mistral_7b,
         presets.gemma2_2b,
+        vision_presets.qwen2_5_vl_7b,
+        vision_presets.qwen3_vl_4b,
+        vision_presets.gemma3_4b_vision,
     ],
 )
 def test_a_preset_round_trips_through_a_hugging_face_config(make):
@@ -53,6 +60,27 @@ def test_a_preset_round_trips_through_a_hugging_face_config(make):
     assert parameter_count(
         config_from_hf(AutoConfig.for_model(**config_to_json(config, vocab_size))), vocab_size
     ) == parameter_count(config, vocab_size)
+
+
+def test_an_images_flops_are_counted_by_hand():
+    vision = VisionConfig(
+        layers=2, width=8, hidden=12, heads=2, patch_size=2, gated_mlp=True, window=4,
+        full_layers=(1,),
+    )  # fmt: skip
+    policy = VisionLanguageConfig(layers=1, width=16, vision=vision).build(10)
+    got = estimate_memory(policy, ONE, 8, "cpu", image_pixels=11)
+    assert got.image is not None and (got.image.pixels, got.image.tokens) == (12, 9)
+    layer = 4 * 8 * 8 + 3 * 8 * 12
+    windows = 16**2 + 2 * 8**2 + 4**2  # 4 x 4, 4 x 2 twice, 2 x 2
+    products = 36 * (3 * 2 * 2 * 2 * 8 + 2 * layer) + 9 * 32 * (32 + 16)
+    assert got.image.forward_flops == 2 * products + 4 * 8 * (36**2 + windows)
+    text = dataclasses.replace(SMALL, layers=1, width=16).build(10)
+    plain = DecoderConfig(layers=1, width=16).build(10)
+    assert got.forward_flops == estimate_memory(plain, ONE, 8, "cpu").forward_flops
+    assert got.parameters == got.active_parameters + got.image.parameters
+    assert estimate_memory(text, ONE, 8, "cpu").image is None
+    table = format_table(got, ONE, 8)
+    assert "vision tower: parameters" in table and "an image of 12 x 12: tokens" in table
 
 
 def test_flops_are_two_per_weight_plus_those_of_attention():

@@ -62,7 +62,9 @@ def test_the_oldest_segments_of_a_process_are_deleted_beyond_its_budget(
         for _ in range(12):
             segments.write([LINE])
     before = {**first.sync(), **other.sync()}
-    assert [path.name for path in first.trim()] == ["0-000000.jsonl", "0-000001.jsonl"]
+    deleted = [first.trim_oldest(), first.trim_oldest()]
+    assert [path.name for path in deleted if path] == ["0-000000.jsonl", "0-000001.jsonl"]
+    assert first.trim_oldest() is None
     assert names(tmp_path) == [
         "0-000002.jsonl", "0-000003.jsonl",
         "1-000000.jsonl", "1-000001.jsonl", "1-000002.jsonl", "1-000003.jsonl",
@@ -77,7 +79,7 @@ def test_the_oldest_segments_of_a_process_are_deleted_beyond_its_budget(
 def test_the_newest_segment_is_never_deleted(tmp_path: Path, writer: Callable[..., SegmentWriter]):
     segments = writer(max_bytes=0)
     segments.write([LINE] * 5)
-    assert segments.trim() == [] and names(tmp_path) == ["0-000000.jsonl"]
+    assert segments.trim_oldest() is None and names(tmp_path) == ["0-000000.jsonl"]
 
 
 def test_a_lost_newer_segment_is_not_taken_for_a_trimmed_one(

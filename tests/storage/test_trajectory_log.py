@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.loading import data_url
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall, assistant, user
 from agentrl_jax.storage import jsonl, trajectory_json, trajectory_log
 from agentrl_jax.trajectories import (
@@ -30,8 +31,16 @@ json_data = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
+urls = st.one_of(
+    st.text(),
+    st.binary(max_size=9).map(lambda encoded: data_url(encoded)),
+    st.text(max_size=3).map(lambda text: f"stored:{text}"),
+    st.text(max_size=3).map(lambda text: f"stored:url,{text}"),
+    st.text("AQ=", max_size=5).map(lambda text: f"data:image/png;base64,{text}"),
+)
+image_parts = st.builds(ImagePart, urls, st.none() | st.text())
 contents = st.text() | st.lists(
-    st.builds(TextPart, st.text()) | st.builds(ImagePart, st.text()), min_size=1, max_size=3
+    st.builds(TextPart, st.text()) | image_parts, min_size=1, max_size=3
 ).map(tuple)
 messages = st.tuples(
     st.sampled_from(["system", "user", "assistant", "tool"]),
@@ -85,6 +94,7 @@ def make_call(draw: Any, earlier: list[Call]) -> Call:
         image_spans=tuple(
             draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=2))
         ),
+        images=tuple(draw(st.lists(image_parts, max_size=2))),
         parent=parent,
         time=draw(st.none() | call_times),
     )

@@ -30,6 +30,7 @@ from agentrl_jax.algorithms.methods import (
     searching,
     tool_use,
     ui_tars2,
+    vision,
 )
 from agentrl_jax.algorithms.strategies.paired_rollouts import PairedRollouts
 from agentrl_jax.environment import Environment
@@ -237,6 +238,12 @@ RUNS: dict[str, Callable[[], MethodRun]] = {
     "bfs_prover": policy_gradient(multi_turn.bfs_prover, 0.1, 0.9),
     "bi_level_ppo": policy_gradient(actor_critic.bi_level_ppo, HEAD),
     "chai": utterance_critic(hierarchical.chai),
+    "codevision": policy_gradient(vision.codevision, 0.5),
+    "framethinker": policy_gradient(vision.framethinker),
+    "meta_spatial": policy_gradient(vision.meta_spatial, False),
+    "mgpo": policy_gradient(vision.mgpo),
+    "vigorl": policy_gradient(vision.vigorl),
+    "vrag_rl": policy_gradient(vision.vrag_rl),
     "cispo": policy_gradient(group_relative.cispo),
     "dapo": policy_gradient(group_relative.dapo, 12, 4),
     "dart": policy_gradient(gui.dart),

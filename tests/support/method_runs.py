@@ -30,6 +30,7 @@ from agentrl_jax.algorithms.methods import (
     multi_turn,
     searching,
     tool_use,
+    vision,
 )
 from agentrl_jax.algorithms.policy_gradient import algorithm as policy_gradient
 from agentrl_jax.algorithms.policy_gradient import critic as token_critic
@@ -140,6 +141,12 @@ METHODS: dict[str, Callable[..., PolicyGradientConfig]] = {
     "supo": tool_use.supo,
     "webagent-r1": tool_use.webagent_r1,
     "inspo": tool_use.inspo,
+    "mgpo": vision.mgpo,
+    "vigorl": vision.vigorl,
+    "codevision": lambda **s: vision.codevision(0.5, **s),
+    "framethinker": vision.framethinker,
+    "vrag-rl": lambda **s: vision.vrag_rl(rewards=None, **s),
+    "meta-spatial": lambda **s: vision.meta_spatial(False, **s),
     "retool": code_use.retool,
     "artist": code_use.artist,
     "mars-sql": code_use.mars_sql,

@@ -22,7 +22,6 @@ from agentrl_jax.trajectories import Trajectory
 
 CONFIG = "configs/archer_claim.py"
 STATES, UTTERANCES = 96, 8  # of which rho is measured
-PROMOTED = 2  # settings that play the second tuning seed
 VARIED = 1  # settings of the grid near which a side's second field is varied
 PROMOTED = 2  # settings of the first round that play the second tuning seed
 

@@ -41,9 +41,18 @@ HEADS = (
 
 
 def claim_table(folder: Path) -> str:
-    """A row for each task and side."""
-    rows = [_side_row(task, side, folder) for task in TASKS for side in SIDES.values()]
-    return "\n".join([*table_header(*HEADS), *rows])
+    """A row for each side of a task that has cells; the others are named in one row a task."""
+    lines = table_header(*HEADS)
+    for task in TASKS:
+        missing = []
+        for side in SIDES.values():
+            if _measured(task, side, folder):
+                lines.append(_side_row(task, side, folder))
+            else:
+                missing.append(side.label)
+        if missing:
+            lines.append(table_row(task, "; ".join(missing), *[MISSING] * (len(HEADS) - 2)))
+    return "\n".join(lines)
 
 
 def tuning_table(folder: Path) -> str:
@@ -133,8 +142,6 @@ def _measured(task: str, side: ClaimSide, folder: Path) -> dict[int, TurnsToLeve
 
 def _side_row(task: str, side: ClaimSide, folder: Path) -> str:
     cells, measured = _cells(task, side, folder), _measured(task, side, folder)
-    if not measured:
-        return table_row(task, side.label, *[MISSING] * (len(HEADS) - 2))
     results = [x for cell in cells if (x := cell.load(folder)) is not None]
     values = list(measured.values())
     updates = [1000 * (x["policy_updates"] + x["critic_updates"]) / x["turns"][-1] for x in results]

@@ -5,7 +5,7 @@ of 80 %. Each comparison has the one measure that is named here.
 """
 
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
-from agentrl_jax.launch.sweeps.measures import area_under_curve, maximum
+from agentrl_jax.launch.sweeps.measures import area_under_curve, maximum, mean_of_last
 
 TEN_SEEDS = tuple(range(10))
 SUCCESS = area_under_curve("rollout/success")
@@ -55,5 +55,14 @@ CODE_COMPARISONS = (
         Side("configs/code_artist.py"),
         TEN_SEEDS,
         SUCCESS,
+    ),
+    Comparison(
+        "spear_code",
+        "SPEAR, arXiv 2509.22601",
+        "Self-imitation and a reward for tool use raise success late in the run.",
+        Side("configs/code_spear.py:base"),
+        Side("configs/code_spear.py"),
+        TEN_SEEDS,
+        mean_of_last("rollout/success", 13),
     ),
 )

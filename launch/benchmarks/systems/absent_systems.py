@@ -23,18 +23,4 @@ ABSENT_SYSTEMS = (
         "`ppo`, files of `Preferences`",
         "medical dialogues and their ranked replies",
     ),
-    System(
-        "VerlTool",
-        "2509.01055",
-        "`ToolEnvironment` with limits of time and length, eight formats of calls, asynchronous "
-        "episodes, exact tokens of earlier turns; `VerlToolSession` and `VerlToolServer`, with the "
-        "sandbox's `PythonTool`",
-        "search and image tools",
-    ),
-    System("ViGoRL", "2505.23678", "`grpo`", "images, points and crops, search for demonstrations"),
-    System("MGPO", "2507.05920", "`grpo`, `LastImages`", "images and crops"),
-    System("FrameThinker", "2509.24304", "`grpo`", "videos and the choice of frames"),
-    System("VRAG-RL", "2505.22019", "`grpo`", "pages as images, search, crops"),
-    System("CodeVision", "2512.03746", "`grpo`, parts of rewards", "code as a tool on images"),
-    System("MetaSpatial", "2503.18470", "`grpo`", "layouts of rooms, rendered views"),
 )

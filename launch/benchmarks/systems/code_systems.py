@@ -45,6 +45,17 @@ CODE_SYSTEMS = (
         ENVIRONMENTS,
     ),
     System(
+        "VerlTool",
+        "2509.01055",
+        "`VerlToolSession`, `VerlToolServer`, eight formats of calls, asynchronous episodes, "
+        "exact tokens of earlier turns",
+        "search and image tools in one server",
+        (),
+        ("code_verltool.py",),
+        "own kind",
+        ("ServedCodeProblems",),
+    ),
+    System(
         "MARS-SQL",
         "2511.01008",
         "`SqlQuestions` with its tags, format and reward, `VerifierExamples` and `BestOfN` by "

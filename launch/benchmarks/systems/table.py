@@ -11,6 +11,7 @@ from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, load_verdicts
 from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.code_systems import CODE_SYSTEMS
+from agentrl_jax.launch.benchmarks.systems.image_systems import IMAGE_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.search_systems import SEARCH_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.system import STATES, System
 from agentrl_jax.launch.benchmarks.systems.text_systems import TEXT_SYSTEMS
@@ -26,6 +27,7 @@ SYSTEMS = (
     *CODE_SYSTEMS,
     *SEARCH_SYSTEMS,
     *VISUAL_SYSTEMS,
+    *IMAGE_SYSTEMS,
     *ABSENT_SYSTEMS,
 )
 COLUMNS = ("system", "state", "pieces", "config", "environment", "figure", "absent")

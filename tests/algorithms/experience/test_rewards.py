@@ -42,6 +42,7 @@ from agentrl_jax.algorithms.experience.turn_rewards import (
     CompactnessPenalty,
     CriticalTurnReward,
     InformationGain,
+    ToolNecessity,
     ToolUseReward,
     ToolVarietyReward,
     expert_match_reward,
@@ -395,3 +396,20 @@ def test_a_reward_part_that_is_not_finite_is_named(value: float):
 def test_an_overlong_penalty_without_a_buffer_is_refused():
     with pytest.raises(UserError, match="at least 1 token"):
         OverlongPenalty(100, 0)
+
+
+def test_the_necessity_of_tools_compares_a_group():
+    """With tools 2 of 2 succeed, without 1 of 2: .5 times the weight for each user of tools."""
+
+    def played(tools: list[str], success: bool) -> Trajectory:
+        turn = dataclasses.replace(make_turn([make_call([1], [2])]), info={"called_tools": tools})
+        return make_trajectory(turn).replace(success=success)
+
+    group = Group("t", (played(["crop"], True), played(["crop"], True), played([], True),
+                        played([], False)))  # fmt: skip
+    rewarded = ToolNecessity(0.4)(group, 0)
+    assert [t.total_reward for t in rewarded.trajectories] == [0.2, 0.2, 0, 0]
+    worse = Group("t", (played(["crop"], False), played([], True)))
+    assert [t.total_reward for t in ToolNecessity(0.4)(worse, 0).trajectories] == [0, 0]
+    alone = Group("t", (played(["crop"], True),))
+    assert ToolNecessity(0.4)(alone, 0) == alone

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl_jax.envs.search.index import PageIndex
-from agentrl_jax.envs.search.prose import Page
+from agentrl_jax.envs.page_index import Page, PageIndex
 from agentrl_jax.envs.search.questions import Hop, Question
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.dense_search import DenseSearch, recall

@@ -35,10 +35,11 @@ BASE_METHODS = {
 OTHER_CONFIGS = {
     "base_model.py", "price_list_base.py",
     "arithmetic_verifier.py", "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py",
+    "count_squares_grpo.py",
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "tools_grpo.py",
     "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip
-BENCHMARKS = {"MINT"}  # published without a method of their own
+BENCHMARKS = {"MINT", "VerlTool"}  # published without a method of their own
 WITH_CONFIGS = [system for system in SYSTEMS if system.configs]
 
 

@@ -106,10 +106,26 @@ def test_our_axes_are_the_files_flattened_and_turned(tmp_path: Path):
         tensors, (2, 4, 3, 2), (slice(1, 2), slice(2, 4), slice(1, 3), slice(None)), "float32"
     )
     np.testing.assert_array_equal(part, got[1:, 2:, 1:])
+    later = (slice(0, 1), slice(1, 3), slice(1, 3), slice(1, 2))  # of each head's numbers
+    part = layout.read_slice(tensors, (2, 4, 3, 2), later, "float32")
+    np.testing.assert_array_equal(part, got[later])
     with pytest.raises(UserError, match="only the first of a group may be"):
-        layout.read_slice(
-            tensors, (2, 4, 3, 2), (slice(0, 1), slice(None), slice(None), slice(0, 1)), "float32"
+        TensorLayout("a.{0}", contracted_axes=2, stack_axes=1).read_slice(
+            tensors, (2, 2, 2, 6), (slice(0, 1), slice(None), slice(0, 1), slice(None)), "float32"
         )
+
+
+def test_a_convolutions_kernel_is_a_matrix_over_its_flattened_window(tmp_path: Path):
+    kernel = np.random.default_rng(0).normal(size=(5, 3, 2, 4)).astype(np.float32)
+    save_file({"conv": kernel}, tmp_path / "model.safetensors")
+    tensors = SafetensorsFolder(tmp_path)
+    layout = TensorLayout("conv", contracted_axes=1, inner_shape=(3, 2, 4))
+    assert layout.file_shape((24, 5)) == kernel.shape
+    part = layout.read_slice(tensors, (24, 5), (slice(None), slice(1, 4)), "float32")
+    np.testing.assert_array_equal(part, kernel.reshape(5, 24).T[:, 1:4])
+    np.testing.assert_array_equal(layout.to_file_order(kernel.reshape(5, 24).T), kernel)
+    with pytest.raises(UserError, match="inputs of a convolution cannot be split"):
+        layout.read_slice(tensors, (24, 5), (slice(0, 12), slice(None)), "float32")
 
 
 def test_rows_are_read_in_blocks_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

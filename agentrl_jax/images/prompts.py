@@ -1,0 +1,206 @@
+"""`ChatImages`: how the prompts of a model family show images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.images.cache import CACHE_BYTES, ImageCache, ModelImage
+from agentrl_jax.images.loading import ImageReader
+from agentrl_jax.images.processor import (
+    ImageProcessor,
+    gemma3_images,
+    qwen2_5_vl_images,
+    qwen3_vl_images,
+)
+from agentrl_jax.messages import Message
+from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
+from agentrl_jax.trajectories import Call
+
+
+@dataclass(frozen=True, eq=False)
+class PromptImage:
+    """An image, whose tokens stand in a prompt from position `start`."""
+
+    start: int
+    image: ModelImage
+
+    def moved(self, distance: int) -> "PromptImage":
+        """The image so many tokens later."""
+        return PromptImage(self.start + distance, self.image)
+
+    @property
+    def end(self) -> int:
+        """The position after its last token."""
+        return self.start + self.image.num_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class RenderedPrompt:
+    """A prompt as token ids, and the images that stand in it."""
+
+    ids: TokenIds
+    images: tuple[PromptImage, ...] = ()
+
+    @property
+    def text_ids(self) -> TokenIds:
+        """The ids of a prompt for a model that is not given images.
+
+        Raises:
+            UserError: there are images in it.
+        """
+        if self.images:
+            raise UserError(
+                "a prompt with images cannot be used here: only the calls of episodes show images"
+            )
+        return self.ids
+
+    @property
+    def image_spans(self) -> tuple[tuple[int, int], ...]:
+        """[start, end) of each image's placeholder tokens."""
+        return tuple((image.start, image.end) for image in self.images)
+
+
+@dataclass(frozen=True)
+class ChatImages:
+    """A config's images: those of a model family, and where they are read from.
+
+    The chat template writes `marker` for an image, in the place of which stand `before`, the
+    placeholder token `token` as often as the image has tokens, and `after`.
+    """
+
+    processor: ImageProcessor
+    marker: str
+    token: str
+    before: str = ""
+    after: str = ""
+    reader: ImageReader = field(default_factory=ImageReader)
+    cache_bytes: int = CACHE_BYTES  # of scaled pixels
+
+
+def qwen2_5_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
+    """The images of Qwen2-VL's and Qwen2.5-VL's prompts."""
+    return ChatImages(processor or qwen2_5_vl_images(), "<|image_pad|>", "<|image_pad|>")
+
+
+def qwen3_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
+    """The images of Qwen3-VL's prompts."""
+    return ChatImages(processor or qwen3_vl_images(), "<|image_pad|>", "<|image_pad|>")
+
+
+def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
+    """The images of Gemma 3's prompts."""
+    return ChatImages(
+        processor or gemma3_images(),
+        "<start_of_image>",
+        "<image_soft_token>",
+        "\n\n<start_of_image>",
+        "<end_of_image>\n\n",
+    )
+
+
+class ImagePrompter:
+    """Writes the tokens of images into prompts, or refuses images."""
+
+    def __init__(self, chat_images: ChatImages | None, codec: TextCodec) -> None:
+        """Of a tokenizer.
+
+        Args:
+            chat_images: of the model family; None: images are refused.
+            codec: of the tokenizer.
+
+        Raises:
+            UserError: the tokenizer lacks one of the format's tokens.
+        """
+        self._format, self._codec, f = chat_images, codec, chat_images
+        self.tokens = (f.marker, f.token) if f else ()  # that stand for images: no text spells them
+        self._cache = ImageCache(f.processor, f.reader, f.cache_bytes) if f else None
+        for token in self.tokens:
+            if token not in codec.added_tokens.ids:
+                raise UserError(
+                    f"the tokenizer has no token {token!r}: give the agent the image format of "
+                    "its model's family"
+                )
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raises UserError where there are images and no format shows them."""
+        if self._format is None and any(message.images for message in messages):
+            raise UserError(
+                "this renderer does not show images: give the agent a chat renderer with the "
+                "images of a vision model (ChatFormat(images=...))"
+            )
+
+    def encode(self, text: str, messages: Sequence[Message]) -> TokenIds:
+        """The ids of a chat template's text, in which all that outside texts spell is escaped.
+
+        Args:
+            text: holds a marker for each image.
+            messages: those whose images it shows.
+
+        Raises:
+            UserError: it does not show every image.
+            ImageError: an image cannot be shown.
+        """
+        f, images = self._format, self._images(messages)
+        if f is None:
+            return self._codec.encode_escaped(text)
+        pieces = text.split(f.marker)
+        if len(pieces) - 1 != len(images):
+            raise UserError(
+                f"the chat template shows {len(pieces) - 1} of {len(images)} images: "
+                "use the template of a vision model"
+            )
+        ids = self._codec.encode_escaped((f.before + f.token + f.after).join(pieces))
+        if not images:
+            return ids
+        repeats = np.ones(len(ids), np.int64)
+        repeats[self._placeholders(ids)] = [image.num_tokens for image in images]
+        return readonly_ids(np.repeat(ids, repeats).tolist())
+
+    def prompt_images(self, ids: TokenIds, messages: Sequence[Message]) -> tuple[PromptImage, ...]:
+        """The images of messages in the ids that `encode` returned for them."""
+        images, first = self._images(messages), 0
+        positions = self._placeholders(ids) if images else ()
+        prompt_images: list[PromptImage] = []
+        for image in images:
+            prompt_images.append(PromptImage(int(positions[first]), image))
+            first += image.num_tokens
+        return tuple(prompt_images)
+
+    def recorded_images(self, call: Call) -> tuple[PromptImage, ...]:
+        """The images of a call's prompt.
+
+        Raises:
+            UserError: images are refused, or have other numbers of tokens here.
+        """
+        if not call.images:
+            return ()
+        if self._cache is None:
+            raise UserError("a prompt with images needs a renderer with the images of its model")
+        starts = (start for start, _ in call.image_spans)
+        images = tuple(map(PromptImage, starts, map(self._cache.get, call.images)))
+        if RenderedPrompt(call.prompt, images).image_spans != call.image_spans:
+            raise UserError(
+                "the images of a prompt have other numbers of tokens than where it was written: "
+                "their preprocessing has changed"
+            )
+        return images
+
+    def extended_images(
+        self, call: Call, bridge: TokenIds, new_messages: Sequence[Message]
+    ) -> tuple[PromptImage, ...]:
+        """The images of a prompt that extends a call by the ids of these messages."""
+        added = self.prompt_images(bridge, new_messages)
+        return (*self.recorded_images(call), *(image.moved(call.length) for image in added))
+
+    def _placeholders(self, ids: TokenIds) -> np.ndarray:
+        assert self._format is not None
+        return np.flatnonzero(ids == self._codec.added_tokens.ids[self._format.token])
+
+    def _images(self, messages: Sequence[Message]) -> list[ModelImage]:
+        parts = [part for message in messages for part in message.images]
+        if not parts:
+            return []
+        assert self._cache is not None  # else `check` has refused them
+        return [self._cache.get(part) for part in parts]

@@ -1,0 +1,142 @@
+"""`ImageEncoder`: runs a policy's vision tower, once for each image and each version of weights."""
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.image_format import ImageLayout, ImagePatches, ImageSpan, choose_bucket
+from agentrl_jax.images.cache import ModelImage
+from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.learner.image_rows import check_processor
+from agentrl_jax.policy import Params, Policy, VisionPolicy, image_format
+
+CACHE_BYTES = 512 * 2**20  # of features
+
+
+class ImageEncoder:
+    """The features of images, those of equal images computed once.
+
+    Only the engine's thread may ask for features.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        mesh: Mesh,
+        buckets: Sequence[int],
+        longest_chunk: int,
+        max_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """Of a policy that sees.
+
+        Args:
+            policy: the model.
+            mesh: of its weights.
+            buckets: the numbers of patches for which a program is compiled.
+            longest_chunk: tokens of the longest prefill program.
+            max_bytes: of features that are kept.
+
+        Raises:
+            UserError: the policy sees nothing, or a bucket is not a number of whole tokens.
+        """
+        f = image_format(policy)
+        if f is None or not isinstance(policy, VisionPolicy):
+            raise UserError(
+                "config.engine.image_patches is set, but the policy sees no images: leave it ()"
+            )
+        for bucket in buckets:
+            if bucket < 1 or bucket % f.patches_per_token:
+                raise UserError(
+                    f"config.engine.image_patches are multiples of {f.patches_per_token}, not "
+                    f"{bucket}"
+                )
+        self.format, self.buckets = f, tuple(sorted(buckets))
+        self._longest_chunk = longest_chunk
+        replicated = NamedSharding(mesh, PartitionSpec())
+        self._encode = jax.jit(policy.encode_images, out_shardings=replicated)
+        self._features: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._num_bytes, self._max_bytes = 0, max_bytes
+        self._weights: weakref.ref[jax.Array] | None = None  # one of those that encoded
+        self.num_encoded = 0  # images since the start
+
+    def features(self, params: Params, image: ModelImage) -> np.ndarray:
+        """The features of an image's tokens, float32 [tokens, feature_width].
+
+        Args:
+            params: the weights; features of other weights are forgotten.
+            image: to be encoded.
+        """
+        first, *_ = jax.tree.leaves(params)
+        if self._weights is None or self._weights() is not first:
+            self._features.clear()
+            self._weights, self._num_bytes = weakref.ref(first), 0
+        if image.digest in self._features:
+            self._features.move_to_end(image.digest)
+            return self._features[image.digest]
+        patches = ImagePatches(image.patches(), image.grid)
+        features = self._run(params, patches, choose_bucket(image.num_patches, self.buckets))
+        features = features[: image.num_tokens]
+        self._features[image.digest] = features
+        self._num_bytes += features.nbytes
+        self.num_encoded += 1
+        while self._num_bytes > self._max_bytes and len(self._features) > 1:
+            _, forgotten = self._features.popitem(last=False)
+            self._num_bytes -= forgotten.nbytes
+        return features
+
+    def _run(self, params: Params, patches: ImagePatches, length: int) -> np.ndarray:
+        packed = self.format.pack([[patches]], length)
+        return np.asarray(self._encode(params, packed), np.float32)[0].copy()
+
+    def warm_up(self, params: Params) -> None:
+        """Compile the program of every bucket."""
+        side = self.format.fixed_side or self.format.merge_size
+        patches = np.zeros((side**2, self.format.patch_numbers), np.float32)
+        for bucket in self.buckets:
+            if bucket >= side**2:
+                self._run(params, ImagePatches(patches, (1, side, side)), bucket)
+
+    def check(self, images: Sequence[PromptImage], length: int) -> None:
+        """Check the images of a prompt of so many tokens.
+
+        Raises:
+            UserError: an image is of another model.
+            ValueError: it has too many patches, overlaps another one, or
+                ends with the prompt, of which the last token is text.
+        """
+        position = 0
+        for image in images:
+            f = self.format
+            check_processor(image.image.processor, f)
+            if image.image.num_patches > self.buckets[-1]:
+                raise ValueError(
+                    f"an image has {image.image.num_patches} patches and the engine takes at most "
+                    f"{self.buckets[-1]}: lower max_pixels, or raise config.engine.image_patches"
+                )
+            if f.bidirectional and image.image.num_tokens > self._longest_chunk:
+                raise ValueError(
+                    f"an image's {image.image.num_tokens} tokens attend to each other and must be "
+                    f"prefilled at once, which the engine does with {self._longest_chunk}: raise "
+                    "config.engine.prefill_chunk"
+                )
+            if image.start < position or image.end >= length:
+                raise ValueError(
+                    f"an image at {image.start} to {image.end} overlaps another one, or does not "
+                    f"end before the last of {length} tokens"
+                )
+            position = image.end
+
+
+def prompt_layout(
+    encoder: ImageEncoder | None, images: Sequence[PromptImage], length: int
+) -> ImageLayout | None:
+    """The positions of a prompt of so many tokens; None: those of a text."""
+    if encoder is None or not images:
+        return None
+    spans = [ImageSpan(image.start, image.image.grid) for image in images]
+    return encoder.format.layout(length, spans)

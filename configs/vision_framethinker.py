@@ -1,0 +1,57 @@
+"""FrameThinker (arXiv 2509.24304): frames of a video that the policy chooses, against uniform ones.
+
+Which object is shown at a time? The opening shows 4 of 64 frames; the policy asks for the frame of
+the time, chooses a range of which it sees 8, and answers. The reward is gated by consistency and
+has the released bonuses. `:paper` has the paper's bonuses, `:outcome` none and no gate,
+`:unconditional` rewards actions in wrong answers too, `:format` adds a reward of the format; the
+paper reports that the last two fail. `:uniform` shows 12 uniform frames, as many as a choice gives,
+and only answers. All begin with the same fine-tuning, half of it with each kind of frames. `:smoke`
+takes two steps of each phase.
+
+Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+
+    agentrl-train --config=configs/vision_framethinker.py[:uniform]
+"""
+
+from typing import Any
+
+from agentrl_jax.algorithms.methods import framethinker
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.training.config import Experiment
+
+TASK = VisionTask(
+    "VideoQuestions-v0",
+    {"kinds": ("time",), "view": 28, "frames": 64, "horizon": 3},
+    player="mixture",
+    length=448,
+    images=20,
+    budget=64,
+    image_patches=16,
+)
+CHOSEN: dict[str, Any] = {"opening_frames": 4}
+UNIFORM: dict[str, Any] = {"opening_frames": 12, "choose": False, "reward": "outcome"}
+
+
+def get_config(variant: str = "released") -> Experiment:
+    options = pick(
+        variant,
+        "vision_framethinker",
+        released=CHOSEN,
+        paper={**CHOSEN, "reward": "paper"},
+        outcome={**CHOSEN, "reward": "outcome"},
+        unconditional={**CHOSEN, "reward": "unconditional"},
+        format={**CHOSEN, "reward": "format"},
+        uniform=UNIFORM,
+        smoke=CHOSEN,
+    )
+    smoke = variant == "smoke"
+    return vision_experiment(
+        f"vision-framethinker-{variant}",
+        TASK,
+        framethinker(**TASK.settings()),
+        rollouts(tasks=2, group_size=4) if smoke else rollouts(tasks=8),
+        smoke,
+        options=options,
+        demonstrated={"chosen": TASK.spec(**CHOSEN), "uniform": TASK.spec(**UNIFORM)},
+    )

@@ -1,0 +1,40 @@
+"""MGPO (arXiv 2507.05920): a box, its part of the image in detail, then the answer, against GRPO
+with the answer at once; only answers are rewarded.
+
+How many dots has an object? They are told apart in the crop alone. Both variants begin with the
+same fine-tuning, whose demonstrations are half of two turns and half of one; a half of all boxes
+and letters in them is random. The box has no reward; `info["iou"]` of the first turn measures it.
+`:one_turn` trains without the box, `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; time and score: docs/vision_systems.md
+
+    agentrl-train --config=configs/vision_mgpo.py[:one_turn]
+"""
+
+from agentrl_jax.algorithms.methods import mgpo
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.training.config import Experiment
+
+TASK = VisionTask(
+    "RegionQuestions-v0",
+    {"kinds": ("count",), "size": 240, "view": 56, "objects": 6},
+    player="weak",
+    length=224,
+    images=2,
+    budget=64,
+)
+
+
+def get_config(variant: str = "two_turns") -> Experiment:
+    turns = pick(variant, "vision_mgpo", two_turns=2, one_turn=1, smoke=2)
+    smoke = variant == "smoke"
+    return vision_experiment(
+        f"vision-mgpo-{variant}",
+        TASK,
+        mgpo(**TASK.settings()),
+        rollouts(tasks=2, group_size=4) if smoke else rollouts(),
+        smoke,
+        options={"turns": turns},
+        demonstrated={"two": TASK.spec(turns=2), "one": TASK.spec(turns=1)},
+    )

@@ -1,0 +1,56 @@
+"""ViGoRL (arXiv 2505.23678): points and a zoom around them, against points alone and no points.
+
+How many dots has an object? The zoom alone shows them. A turn names points in its thought, then
+calls `search_coordinate` or answers. The method's fine-tuning on paths of a tree search is replaced
+by a scripted policy, half of whose turns are random. `:points` has one turn with points and the
+reward of that, `:direct` one turn and the answer's reward; both begin with the same fine-tuning, a
+third of whose demonstrations are of each kind. `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+
+    agentrl-train --config=configs/vision_vigorl.py[:points]
+"""
+
+from typing import Any
+
+from agentrl_jax.algorithms.methods import vigorl
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.training.config import Experiment
+
+TASK = VisionTask(
+    "SceneQuestions-v0",
+    {
+        "kinds": ("count",),
+        "size": 240,
+        "view": 56,
+        "objects": 6,
+        "zoom_half": 28,
+        "horizon": 3,
+    },
+    player="weak",
+    length=384,
+    images=3,
+    budget=64,
+)
+ZOOM: dict[str, Any] = {"protocol": "vigorl", "reward": "vigorl"}
+POINTS: dict[str, Any] = {"protocol": "vigorl_single", "reward": "vigorl_single"}
+DIRECT: dict[str, Any] = {"protocol": "direct", "reward": "outcome"}
+
+
+def get_config(variant: str = "zoom") -> Experiment:
+    options = pick(variant, "vision_vigorl", zoom=ZOOM, points=POINTS, direct=DIRECT, smoke=ZOOM)
+    smoke = variant == "smoke"
+    return vision_experiment(
+        f"vision-vigorl-{variant}",
+        TASK,
+        vigorl(**TASK.settings()),
+        rollouts(tasks=2, group_size=4) if smoke else rollouts(tasks=8),
+        smoke,
+        options=options,
+        demonstrated={
+            "zoom": TASK.spec(**ZOOM),
+            "points": TASK.spec(**POINTS),
+            "direct": TASK.spec(**DIRECT),
+        },
+    )

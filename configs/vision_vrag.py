@@ -1,0 +1,47 @@
+"""VRAG-RL (arXiv 2505.22019): search pages, look at a part of one, answer; its ablation of the
+reward and of the actions.
+
+In which region is a company's number the largest? The library has 60 pages, whose charts can be
+read at the size that is shown and whose tables and documents cannot. `:no_retrieval` trains without
+NDCG of the pages, `:search_only` without crops, `:plain` without both; each of these two pairs of
+actions has its own fine-tuning. `:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+
+    agentrl-train --config=configs/vision_vrag.py[:plain]
+"""
+
+from agentrl_jax.algorithms.methods import vrag_rl
+from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.training.config import Experiment
+
+TASK = VisionTask(
+    "PageQuestions-v0",
+    {"kinds": ("most",), "view": 56, "pages": 60, "horizon": 4},
+    player="mixture",
+    length=448,
+    images=3,
+    budget=80,
+)
+
+
+def get_config(variant: str = "vrag") -> Experiment:
+    retrieval, crops = pick(
+        variant,
+        "vision_vrag",
+        vrag=(True, True),
+        no_retrieval=(False, True),
+        search_only=(True, False),
+        plain=(False, False),
+        smoke=(True, True),
+    )
+    smoke = variant == "smoke"
+    return vision_experiment(
+        f"vision-vrag-{variant}",
+        TASK,
+        vrag_rl(retrieval, **TASK.settings()),
+        rollouts(tasks=2, group_size=4) if smoke else rollouts(tasks=8),
+        smoke,
+        options={"crops": crops},
+    )

@@ -1,0 +1,1 @@
+"""Images, pages, videos and rooms that an agent looks at: generated, with exact answers."""

@@ -1,0 +1,1 @@
+"""Vision towers and policies that see: Qwen2.5-VL, Qwen3-VL, Gemma 3."""

@@ -1,0 +1,58 @@
+"""Tokenizers for small models that see, which need no download."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerFast
+
+from agentrl_jax.models.tokenizers import byte_tokenizer, train_bpe
+
+IMAGE_PAD = "<|image_pad|>"
+VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE_PAD)
+# ChatML whose messages may hold images, which stand between two tokens as in Qwen2-VL's. Of tools
+# the name and the description are shown.
+CHATML_WITH_IMAGES = """\
+{%- if tools %}{{ '<|im_start|>system\n' }}
+{%- for tool in tools %}{{ tool.function.name + ': ' + tool.function.description + '\n' }}
+{%- endfor %}{{ '<|im_end|>\n' }}{% endif %}
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['content'] is string %}{{ message['content'] }}{% else %}
+{%- for part in message['content'] %}
+{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text }}
+{%- endfor %}{% endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+def vision_byte_tokenizer() -> PreTrainedTokenizerFast:
+    """`byte_tokenizer(chat=True)` with the tokens of images and a template that shows them."""
+    return _with_images(byte_tokenizer(chat=True))
+
+
+def _with_images(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The tokenizer with the tokens of images and a template that shows them."""
+    tokenizer.add_tokens(list(VISION_TOKENS), special_tokens=True)
+    tokenizer.chat_template = CHATML_WITH_IMAGES
+    return tokenizer
+
+
+@dataclass
+class VisionByteTokenizer:
+    """A config's tokenizer: `vision_byte_tokenizer`."""
+
+    def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+        return vision_byte_tokenizer()
+
+
+@dataclass
+class VisionBPETokenizer:
+    """A config's tokenizer: `train_bpe` on the run's texts, each digit a token of its own, with the
+    tokens of images and a template that shows them.
+    """
+
+    vocab_size: int = 512  # without the tokens of images
+
+    def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
+        return _with_images(train_bpe(texts, self.vocab_size, chat=True, split_digits=True))

@@ -1,0 +1,125 @@
+"""The experiments of policies that see: their demonstrations fit the sizes of their engine, batches
+and actions, and the sides of a comparison differ in the method alone.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.cut_down import all_variants
+
+from agentrl_jax.algorithms.strategies.span_factors import with_token_factors
+from agentrl_jax.context import FullHistory
+from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
+from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
+from agentrl_jax.launch.sweeps.grid import load_experiment
+from agentrl_jax.models.vision.tokenizer import IMAGE_PAD, VisionBPETokenizer
+from agentrl_jax.rollout.scripted_dataset import record_episode
+from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
+from agentrl_jax.storage import demonstration_file
+from agentrl_jax.storage.dataset_folder import DatasetManifest
+from agentrl_jax.training.builders import make_agent
+from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.demonstrations import check_budget, message_texts
+from agentrl_jax.trajectories import Trajectory
+from agentrl_jax.workers.server import EnvServer
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = [pair for pair in all_variants(ROOT / "configs") if pair[0].startswith("vision_")]
+EPISODES = 24
+
+
+def get_experiment(name: str, variant: str) -> Experiment:
+    return importlib.import_module(f"agentrl_jax.configs.{name}").get_config(variant)
+
+
+def demonstrations(experiment: Experiment) -> list[Trajectory]:
+    """Some of the experiment's demonstrations, with the calls that its agent would have made."""
+    config, server = experiment.demonstrations, EnvServer(lambda: None)
+    assert config is not None
+    source: Any = config.task_source
+    environment = experiment.environment
+    specs = list(source.members.values()) if source else [environment]
+    played: list[Trajectory] = []
+    for spec in specs:
+        manifest = DatasetManifest(spec.name, config.player, EPISODES, options=dict(spec.options))
+        played += [
+            demonstration_file.decode(record_episode(server, manifest, episode)[0])
+            for episode in range(EPISODES)
+        ]
+    server.stop()
+    tokenizer = experiment.tokenizer(list(message_texts(played)))
+    agent = make_agent(experiment, tokenizer, FullHistory())
+    recorded = [add_demonstration_calls(trajectory, agent) for trajectory in played]
+    for trajectory in recorded:
+        check_budget(trajectory, agent)
+    return recorded
+
+
+@pytest.mark.parametrize(("name", "variant"), [x for x in CONFIGS if x[1] != "smoke"])
+def test_demonstrations_fit_the_sizes(name: str, variant: str):
+    experiment = get_experiment(name, variant)
+    method: Any = experiment.phases["rl"].algorithm
+    per_image = experiment.engine.image_patches[0]
+    lengths = []
+    for trajectory in demonstrations(experiment):
+        call = trajectory.calls[-1]
+        tokens = [end - start for start, end in call.image_spans]
+        assert sum(tokens) * 4 <= method.images.patches, "images of a batch row"
+        assert max(tokens, default=0) * 4 <= per_image, "patches of an image"
+        lengths.append(call.length)
+    assert max(lengths) <= method.bin_length == experiment.engine.positions
+
+
+def test_there_are_six_systems_with_variants():
+    assert len({name for name, _ in CONFIGS}) == 6 and len(CONFIGS) == 27
+
+
+def test_the_bpe_tokenizer_shows_images_tools_and_digits():
+    tokenizer = VisionBPETokenizer(300)(["a box at 1234 and 1234"] * 9)
+    assert len(tokenizer.encode("1234")) == 4
+    assert len(tokenizer.encode(IMAGE_PAD)) == 1
+    tool = {"type": "function", "function": {"name": "turn", "description": "Turn it."}}
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "b"}]}],
+        tools=[tool],
+        tokenize=False,
+    )
+    assert "turn: Turn it." in text and text.count(IMAGE_PAD) == 1
+
+
+def test_the_coordinates_of_a_demonstrated_layout_have_factors():
+    experiment = get_experiment("vision_metaspatial", "spo")
+    recorded = demonstrations(experiment)
+    tokenizer = experiment.tokenizer(list(message_texts(recorded)))
+    decode = make_agent(experiment, tokenizer, FullHistory()).renderer.codec.decode
+    agent = make_agent(experiment, tokenizer, FullHistory())
+    turns = [turn for t in recorded for turn in add_demonstration_calls(t, agent).turns]
+    colliding = [t for t in turns if t.info.get("collision")]
+    factors = [with_token_factors(turn, decode).info["token_factors"] for turn in colliding]
+    assert factors and all(min(f) < 1 == max(f) for f in factors)
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize("comparison", VISION_COMPARISONS, ids=lambda x: x.name)
+def test_the_sides_of_a_comparison_differ_in_the_method_alone(
+    comparison: Comparison, tmp_path: Path
+):
+    base, method = (load_experiment(cell) for _, cell in [*comparison.cells(tmp_path)][:2])
+    assert base != method and base.seed == method.seed and len(comparison.seeds) == 10
+    assert base.phases["sft"] == method.phases["sft"]
+    assert base.phases["rl"].steps == method.phases["rl"].steps
+    assert base.evaluation == method.evaluation and base.policy == method.policy
+
+
+def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
+    page, cached = ROOT / "docs" / "vision_systems.md", ROOT / "benchmarks" / "results" / "vision"
+    for section, table in (
+        ("methods", methods_table),
+        ("configs", configs_note),
+        ("learning", learning_table),
+    ):
+        assert doc_tables.read_section(page, section) == table(VISION_COMPARISONS, cached)

@@ -1,0 +1,104 @@
+"""Small policies that see, of the kinds of Qwen2.5-VL, Qwen3-VL and Gemma 3, and their images."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from agentrl_jax.image_format import ImagePatches, ImageSpan
+from agentrl_jax.images.cache import ImageCache, ModelImage
+from agentrl_jax.images.loading import image_part
+from agentrl_jax.images.processor import FixedSize, ImageProcessor, PixelBudget
+from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.models.rope import Rope
+from agentrl_jax.models.vision.config import VisionConfig
+from agentrl_jax.models.vision.policy import VisionLanguageConfig, VisionLanguageModel
+from agentrl_jax.policy import PolicyInputs
+from agentrl_jax.trajectories import Call
+
+VOCAB_SIZE, PLACEHOLDER = 40, 39
+SIZES: dict[str, Any] = {"layers": 2, "width": 16, "hidden": 32, "heads": 2, "kv_heads": 1}
+TOWER: dict[str, Any] = {"layers": 2, "width": 16, "hidden": 24, "heads": 2, "patch_size": 4}
+
+
+def vision_config(kind: str, **fields: Any) -> VisionLanguageConfig:
+    """A small config of a kind: "Qwen2.5-VL", "Qwen3-VL" or "Gemma 3"."""
+    c: dict[str, Any] = {**SIZES, "head_size": 16, "image_token_id": PLACEHOLDER, **fields}
+    if kind == "Gemma 3":
+        tower = VisionConfig(
+            **TOWER, temporal_patch_size=1, fixed_side=4, position_side=4, rope_theta=0.0,
+            average_pooling=True, final_norm=True, fused_qkv=False,
+        )  # fmt: skip
+        return VisionLanguageConfig(vision=tower, bidirectional_images=True, **c)
+    if kind == "Qwen2.5-VL":
+        tower = VisionConfig(
+            **TOWER, window=4, full_layers=(1,), rms_norm=True, gated_mlp=True, position_side=0
+        )
+        return VisionLanguageConfig(vision=tower, rope=Rope(sections=(2, 3, 3)), **c)
+    tower = VisionConfig(**TOWER, deepstack_layers=(0,), position_side=6)
+    rope = Rope(sections=(4, 2, 2), interleaved=True)
+    return VisionLanguageConfig(vision=tower, rope=rope, **c)
+
+
+KINDS = ("Qwen2.5-VL", "Qwen3-VL", "Gemma 3")
+
+
+def processor_of(policy: VisionLanguageModel) -> ImageProcessor:
+    """The preprocessing that a small policy's tower needs."""
+    f = policy.image_format
+    side = f.fixed_side * f.patch_size
+    size = FixedSize(side) if side else PixelBudget(8 * 8, 32 * 32)
+    return ImageProcessor(size, f.patch_size, f.merge_size, f.temporal_patch_size)
+
+
+def picture(height: int, width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def model_image(policy: VisionLanguageModel, height: int, width: int, seed: int) -> ModelImage:
+    return ImageCache(processor_of(policy)).get(image_part(picture(height, width, seed)))
+
+
+def prompt_of(parts: Sequence[int | ModelImage], seed: int = 0) -> tuple[np.ndarray, list[Any]]:
+    """The ids and images of a prompt: a number stands for so many random tokens."""
+    rng, ids, images = np.random.default_rng(seed), [], []
+    for part in parts:
+        if isinstance(part, ModelImage):
+            images.append(PromptImage(len(ids), part))
+            ids += [PLACEHOLDER] * part.num_tokens
+        else:
+            ids += rng.integers(0, PLACEHOLDER, part).tolist()
+    return np.asarray(ids, np.int32), images
+
+
+def reference_logp(
+    policy: VisionLanguageModel, params: Any, call: Call, images: Sequence[PromptImage]
+) -> np.ndarray:
+    """The log-probs of a call's action in one forward pass, the tower included."""
+    f, ids = policy.image_format, call.ids
+    layout = f.layout(len(ids), [ImageSpan(x.start, x.image.grid) for x in images])
+    index = np.full((1, len(ids)), -1, np.int32)
+    first = 0
+    for x in images:
+        index[0, x.start : x.end] = first + np.arange(x.image.num_tokens)
+        first += x.image.num_tokens
+    patches = [ImagePatches(x.image.patches(), x.image.grid) for x in images]
+    length = max(f.patches_per_token, sum(x.image.num_patches for x in images))
+    rope, last = layout.rope_positions, layout.visible_until
+    inputs = PolicyInputs(
+        tokens=ids[None],
+        positions=np.arange(len(ids), dtype=np.int32)[None],
+        segment_ids=np.ones((1, len(ids)), np.int32),
+        images=f.pack([patches], length),
+        image_index=index,
+        rope_positions=None if rope is None else rope[:, None],
+        visible_until=None if last is None else last[None],
+    )
+    logits = policy.logits(params, policy.apply(params, inputs).hidden)[0] / (
+        call.sampling.temperature
+    )
+    logp = jax.nn.log_softmax(jnp.asarray(logits))
+    positions = np.arange(len(call.prompt), len(ids))
+    return np.asarray(logp)[positions - 1, ids[positions]]
