@@ -88,7 +88,7 @@ TEXT_SYSTEMS = (
         ("chain_epo.py",),
         "diagnostic",
         ("Chain",),
-        ("epo",),
+        ("epo", "epo_entropy"),
     ),
     System(
         "AgentGym-RL, ScalingInter-RL",
