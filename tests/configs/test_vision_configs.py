@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.cut_down import all_variants
 
-from agentrl_jax.algorithms.strategies.span_factors import with_token_factors
 from agentrl_jax.context import FullHistory
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
@@ -89,18 +88,6 @@ def test_the_bpe_tokenizer_shows_images_tools_and_digits():
         tokenize=False,
     )
     assert "turn: Turn it." in text and text.count(IMAGE_PAD) == 1
-
-
-def test_the_coordinates_of_a_demonstrated_layout_have_factors():
-    experiment = get_experiment("vision_metaspatial", "spo")
-    recorded = demonstrations(experiment)
-    tokenizer = experiment.tokenizer(list(message_texts(recorded)))
-    decode = make_agent(experiment, tokenizer, FullHistory()).renderer.codec.decode
-    agent = make_agent(experiment, tokenizer, FullHistory())
-    turns = [turn for t in recorded for turn in add_demonstration_calls(t, agent).turns]
-    colliding = [t for t in turns if t.info.get("collision")]
-    factors = [with_token_factors(turn, decode).info["token_factors"] for turn in colliding]
-    assert factors and all(min(f) < 1 == max(f) for f in factors)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
