@@ -27,13 +27,13 @@ GREEN, RED = (44, 160, 44), (214, 39, 40)
 
 def images_of(messages: Sequence[Message]) -> list[Image]:
     """The images of messages, the longer side `SIDE` pixels."""
-    shown = []
+    scaled = []
     for part in (part for message in messages for part in message.images):
         pixels = ImageReader().pixels(part)
         scale = SIDE / max(pixels.shape[:2])
         height, width = (round(side * scale) for side in pixels.shape[:2])
-        shown.append(resized(pixels, width, height))
-    return shown
+        scaled.append(resized(pixels, width, height))
+    return scaled
 
 
 def sheet(trajectory: Trajectory, columns: int) -> Image:

@@ -42,17 +42,17 @@ def demonstrations(experiment: Experiment) -> list[Trajectory]:
     source: Any = config.task_source
     environment = experiment.environment
     specs = list(source.members.values()) if source else [environment]
-    played: list[Trajectory] = []
+    episodes: list[Trajectory] = []
     for spec in specs:
         manifest = DatasetManifest(spec.name, config.player, EPISODES, options=dict(spec.options))
-        played += [
+        episodes += [
             demonstration_file.decode(record_episode(server, manifest, episode)[0])
             for episode in range(EPISODES)
         ]
     server.stop()
-    tokenizer = experiment.tokenizer(list(message_texts(played)))
+    tokenizer = experiment.tokenizer(list(message_texts(episodes)))
     agent = make_agent(experiment, tokenizer, FullHistory())
-    recorded = [add_demonstration_calls(trajectory, agent) for trajectory in played]
+    recorded = [add_demonstration_calls(trajectory, agent) for trajectory in episodes]
     for trajectory in recorded:
         check_budget(trajectory, agent)
     return recorded
