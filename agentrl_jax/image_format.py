@@ -1,6 +1,5 @@
 """`ImageFormat`: how a policy that sees takes images: patches in rows, tokens, positions."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,9 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.pytree import AnyArray, pytree_dataclass
-
-Grid = tuple[int, int, int]  # temporal patches, rows and columns of patches
+from agentrl_jax.image_grid import Grid, grid_layout
+from agentrl_jax.pytree import AnyArray, pytree_dataclass, static_field
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +62,7 @@ class PackedImages:
     position_indices: Int[AnyArray, "R N 4"] | None
     position_weights: Float[AnyArray, "R N 4"] | None
     token_order: Int[AnyArray, "R M"]  # the tower's token of each token, in the order of prompts
+    max_frame: int = static_field(default=0)  # patches of the largest frame; 0: unknown
 
 
 @dataclass(frozen=True)
@@ -126,25 +125,39 @@ class ImageFormat:
         if not np.isfinite(image.patches).all():
             raise UserError("an image's patches contain NaN or infinite numbers")
 
-    def pack(self, rows: Sequence[Sequence[ImagePatches]], length: int) -> PackedImages:
+    def pack(
+        self, rows: Sequence[Sequence[ImagePatches]], length: int, max_frame: int = 0
+    ) -> PackedImages:
         """Rows of images, one after the other, padded to `length` patches.
 
         The tokens of a row's first image are its first, then those of the second, and so on.
 
+        Args:
+            rows: the images of each row.
+            length: patches of a row.
+            max_frame: the most patches of a frame, as the processor's budget allows them: rows that
+                are longer than three times that cost time linear in their length. 0: unknown.
+
         Raises:
-            UserError: a row has more patches, or an image is not as this format describes it.
+            UserError: a row or frame has more patches, or an image is not as this format describes
+                it.
         """
         if length < 1 or length % self.patches_per_token:
             raise UserError(
                 f"rows of patches have a multiple of {self.patches_per_token}, not {length}"
             )
-        packed = _empty_rows(self, len(rows), length)
+        packed = _empty_rows(self, len(rows), length, max_frame)
         for row, images in enumerate(rows):
             start = last_frame = last_window = 0
             for image in images:
                 self.check(image)
-                grid = _grid_layout(image.grid, self.merge_size, self.window, self.position_side)
+                grid = grid_layout(image.grid, self.merge_size, self.window, self.position_side)
                 stop = start + len(image.patches)
+                if max_frame and image.grid[1] * image.grid[2] > max_frame:
+                    raise UserError(
+                        f"a frame of {image.grid[1]} x {image.grid[2]} patches is larger than the "
+                        f"{max_frame} that were allowed"
+                    )
                 if stop > length:
                     total = sum(len(image.patches) for image in images)
                     raise UserError(f"a row of {length} patches has no room for {total}")
@@ -222,68 +235,7 @@ def choose_bucket(count: int, buckets: Sequence[int]) -> int:
     return min(fitting)
 
 
-@dataclass(frozen=True, eq=False)
-class _GridLayout:
-    """What `PackedImages` holds of one image; patches in the order of the tower."""
-
-    order: np.ndarray  # of the patches
-    coordinates: np.ndarray
-    frames: np.ndarray
-    windows: np.ndarray
-    indices: np.ndarray
-    weights: np.ndarray
-    token_order: np.ndarray
-
-
-@functools.lru_cache(maxsize=1024)
-def _grid_layout(grid: Grid, merge: int, window: int, side: int) -> _GridLayout:
-    """Windows are contiguous in the tower's order, so that attention can be local."""
-    frames, rows, columns = grid
-    tokens = rows * columns // merge**2
-    coordinates = np.moveaxis(np.indices((rows, columns)), 0, -1)
-    squares = coordinates.reshape(rows // merge, merge, columns // merge, merge, 2)
-    coordinates = squares.swapaxes(1, 2).reshape(-1, 2)
-    window_side = max(window // merge, 1)
-    token_row, token_column = np.indices((rows // merge, columns // merge)).reshape(2, -1)
-    across = -(-(columns // merge) // window_side)
-    window_ids = token_row // window_side * across + token_column // window_side
-    order = np.argsort(window_ids, kind="stable") if window else np.arange(tokens)
-    of_frame = np.repeat(np.arange(frames), tokens)
-    all_order = np.tile(order, frames) + of_frame * tokens
-    patch_order = (all_order[:, None] * merge**2 + np.arange(merge**2)).reshape(-1)
-    windows = np.tile(window_ids[order], frames) + of_frame * (window_ids.max() + 1)
-    coordinates = np.tile(coordinates, (frames, 1))[patch_order]
-    indices, weights = _interpolate(coordinates, rows, columns, max(side, 1))
-    return _GridLayout(
-        patch_order,
-        coordinates.astype(np.int32),
-        np.repeat(of_frame, merge**2).astype(np.int32) + 1,
-        np.repeat(windows, merge**2).astype(np.int32) + 1,
-        indices,
-        weights,
-        np.argsort(all_order).astype(np.int32),
-    )
-
-
-def _interpolate(
-    coordinates: np.ndarray, rows: int, columns: int, side: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The four entries of a table [side, side] around each patch and their bilinear weights, where
-    the corners of the image lie on those of the table.
-    """
-    taps, weights = [], []
-    for axis, size in enumerate((rows, columns)):
-        place = coordinates[:, axis].astype(np.float32) * np.float32(side - 1) / max(size - 1, 1)
-        low = np.floor(place)
-        fraction = (place - low).astype(np.float32)
-        taps.append(np.minimum(np.stack([low, low + 1], axis=1).astype(np.int32), side - 1))
-        weights.append(np.stack([1 - fraction, fraction], axis=1))
-    indices = taps[0][:, :, None] * side + taps[1][:, None, :]
-    products = weights[0][:, :, None] * weights[1][:, None, :]
-    return indices.reshape(-1, 4).astype(np.int32), products.reshape(-1, 4).astype(np.float32)
-
-
-def _empty_rows(f: ImageFormat, rows: int, length: int) -> PackedImages:
+def _empty_rows(f: ImageFormat, rows: int, length: int, max_frame: int) -> PackedImages:
     shape, tokens = (rows, length), length // f.patches_per_token
     has_table = f.position_side > 0
     return PackedImages(
@@ -294,4 +246,5 @@ def _empty_rows(f: ImageFormat, rows: int, length: int) -> PackedImages:
         position_indices=np.zeros((*shape, 4), np.int32) if has_table else None,
         position_weights=np.zeros((*shape, 4), np.float32) if has_table else None,
         token_order=np.tile(np.arange(tokens, dtype=np.int32), (rows, 1)),
+        max_frame=max_frame,
     )

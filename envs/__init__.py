@@ -36,6 +36,7 @@ ENVIRONMENTS = {
     "agentrl/TextCraft-v0": ("agentrl_jax.envs.textcraft.textcraft:TextCraft", {}),
     "agentrl/TextWorld-v0": ("agentrl_jax.envs.adapters.textworld_game:TextWorld", {}),
     "agentrl/BabyAI-v0": ("agentrl_jax.envs.adapters.babyai:BabyAI", {}),
+    "agentrl/ALFWorld-v0": ("agentrl_jax.envs.adapters.alfworld:ALFWorld", {}),
     "agentrl/ScienceWorld-v0": ("agentrl_jax.envs.adapters.scienceworld:ScienceWorld", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),

@@ -48,10 +48,18 @@ def make_server(
         UserError: a flag is missing, wrong or of another protocol.
     """
     limits.check()
-    if (f.protocol == "agentgym") != bool(f.environment) or (f.environment and f.tool):
+    is_environment = f.protocol in ("agentgym", "openenv")
+    if is_environment != bool(f.environment) or (f.environment and f.tool):
         raise UserError(
-            "--environment is for --protocol=agentgym, which needs it; the others need --tool"
+            "--environment is for --protocol=agentgym and openenv, which need it; the others need "
+            "--tool"
         )
+    if f.protocol == "openenv":
+        from agentrl_jax.tool_servers.openenv_serving import OpenEnvServer, serve_openenv
+
+        options = parse_literals(f.option)
+        offer = OpenEnvServer(f.environment, options, key, limits, f.clients, f.seconds)
+        return serve_openenv(offer, f.host, f.port), f.environment
     if f.protocol == "agentgym":
         server = AgentGymServer(
             f.environment, parse_literals(f.option), key, limits, f.clients, max_calls=f.calls

@@ -1,9 +1,10 @@
-"""Offer tools, or an environment, to programs that speak one of three protocols, until Ctrl-C.
+"""Offer tools, or an environment, to programs that speak one of four protocols, until Ctrl-C.
 
 agentrl-tools --tool=python --tool=calculator [--port=8000]         the Model Context Protocol
 agentrl-tools --tool=mymodule:search --stdio                        the same, to who starts it
 agentrl-tools --protocol=verltool --tool=python --format=fenced     VerlTool's tool server
 agentrl-tools --protocol=agentgym --environment=agentrl/Wordle-v0   AgentGym's HTTP verbs
+agentrl-tools --protocol=openenv --environment=agentrl/Wordle-v0    OpenEnv's websocket messages
 
 It prints the address and the key that clients must send: a new one each time, unless an environment
 variable holds it. Variables of `python` stay within a trajectory of VerlTool and with --stdio; else
@@ -22,7 +23,8 @@ from agentrl_jax.launch.stop_signals import stop_event
 from agentrl_jax.sandbox.limits import SandboxLimits
 
 _LIMITS = SandboxLimits()
-flags.DEFINE_enum("protocol", "mcp", ["mcp", "verltool", "agentgym"], "What clients speak.")
+_PROTOCOLS = ["mcp", "verltool", "agentgym", "openenv"]
+flags.DEFINE_enum("protocol", "mcp", _PROTOCOLS, "What clients speak.")
 flags.DEFINE_multi_string("tool", [], "python, calculator or module:function; may be repeated.")
 flags.DEFINE_bool("stdio", False, "MCP on stdin and stdout instead of a port.")
 flags.DEFINE_enum(
@@ -31,7 +33,7 @@ flags.DEFINE_enum(
     ["hermes", "llama", "python_list", "function_tag", "fenced"],
     "How actions of VerlTool write calls; fenced: a block of Python for the tool python.",
 )
-flags.DEFINE_string("environment", "", "A Gymnasium id, for AgentGym.")
+flags.DEFINE_string("environment", "", "A Gymnasium id, for AgentGym and OpenEnv.")
 flags.DEFINE_multi_string("option", [], "name=value for its constructor; may be repeated.")
 flags.DEFINE_string("minimum", "landlock", "The weakest sandbox of python.")
 flags.DEFINE_multi_string("modules", [], "An installed package to import there.")

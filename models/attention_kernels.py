@@ -41,7 +41,7 @@ def attend_rows(
     away where that is not 0; `capped(x) = cap tanh(x / cap)` where `cap` is not 0. Positions rise
     by one along each segment, whose tokens are contiguous in the row, as in `Batch`. The output at
     padding (segment 0) is finite and otherwise unspecified. If not `causal`, it attends to its
-    whole segment.
+    whole segment, which is no longer than `window` where that is not 0.
 
     A kernel is chosen for the ambient mesh's devices or else the default device (`kernel_for`), and
     compiled only if the program is lowered for that platform; rows and heads are split over the

@@ -41,7 +41,9 @@ def splash_rows(
     shape = length, inputs.key.shape[1]
     edge, key_edge = (next(block for block in SPLASH_BLOCKS if n % block == 0) for n in shape)
     ahead = shape[1] - length
-    if not options.causal:
+    if not options.causal and options.window:
+        mask = splash.LocalMask(shape, (options.window - 1, options.window - 1), ahead)
+    elif not options.causal:
         mask = splash.FullMask(shape)
     elif options.window:
         mask = splash.LocalMask(shape, (options.window - 1, 0), ahead)

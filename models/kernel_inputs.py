@@ -56,7 +56,8 @@ class KernelInputs:
 @dataclass(frozen=True)
 class ScoreOptions:
     """`cap tanh(scale q k / cap)` over keys less than `window` positions away; 0: no cap, no
-    window. If not `causal`, over all keys of the segment.
+    window. If not `causal`, over all keys of the segment, which is no longer than the window if
+    that is not 0.
     """
 
     scale: float

@@ -118,6 +118,8 @@ def test_what_does_not_fit_is_refused():
     image, fixed = numbered_image((1, 4, 4)), ImageFormat(1, 2, 8, fixed_side=4)
     with pytest.raises(UserError, match="a row of 16 patches has no room for 32"):
         FORM.pack([[image, image]], 16)
+    with pytest.raises(UserError, match="a frame of 4 x 4 patches is larger than the 15"):
+        FORM.pack([[image]], 16, max_frame=15)
     with pytest.raises(UserError, match="a multiple of 4, not 18"):
         FORM.pack([[image]], 18)
     with pytest.raises(UserError, match=r"3 x 4 patches .* resize it to a multiple of 2 pixels"):

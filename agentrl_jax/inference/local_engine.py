@@ -89,9 +89,8 @@ class LocalEngine:
         )
         self._condition = threading.Condition()
         self._weights_lock = threading.Lock()  # while a batch is sampled with them, or they change
-        self._check_request = functools.partial(
-            check_request, detokenize is not None, self._device_state.image_encoder
-        )
+        encoder = self._device_state.image_encoder
+        self._check_request = functools.partial(check_request, detokenize is not None, encoder)
         self._model_runner = ModelRunner(
             c,
             self._device_state,
@@ -132,8 +131,8 @@ class LocalEngine:
     @property
     def counts(self) -> dict[str, int]:
         """Tokens, programs and copies since the start."""
-        parts = self._model_runner, self._slot_table, self._device_state
-        return {name: n for part in parts for name, n in part.counts.items()}
+        runner, slots, device = self._model_runner, self._slot_table, self._device_state
+        return {**runner.counts, **slots.counts, **device.counts}
 
     def submit(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
-from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.images.prompts import PromptImage, RenderedPrompt
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.rollout.token_buffer import TokenBuffer
@@ -95,6 +95,11 @@ class PromptBuilder:
     ) -> tuple[TokenIds, Call | None]:
         """The prompt of the next action, and the call that it extends (or None)."""
         return self.build(self._agent.context.view(self._opening, turns, notes))
+
+    def text_prompt(self, turns: Sequence[Turn]) -> TokenIds:
+        """The ids of `action_prompt`; UserError where it shows images."""
+        ids, _ = self.action_prompt(turns)
+        return RenderedPrompt(ids, self.images).text_ids
 
     def next_prompt(
         self, turns: Sequence[Turn], notes: Sequence[Message]

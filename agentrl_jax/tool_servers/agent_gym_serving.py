@@ -27,6 +27,7 @@ from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.environment import Environment, make
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.tool_servers.bounded_store import BoundedStore
+from agentrl_jax.tool_servers.message_text import messages_text
 from agentrl_jax.workers.validation import validate_reset, validate_step
 
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class AgentGymServer:
             opening, _ = await self._run(
                 identity, lambda: validate_reset(episode.env.reset(seed=seed))
             )
-            episode.text, episode.is_over = _text(opening), False
+            episode.text, episode.is_over = messages_text(opening), False
             return {"observation": episode.text, "reward": 0.0, "done": False}
 
     async def _step(self, request: Request, fields: dict[str, Any]) -> Any:
@@ -145,7 +146,7 @@ class AgentGymServer:
             observation, reward, terminated, truncated, info = await self._run(
                 identity, lambda: validate_step(episode.env.step(action))
             )
-            episode.text, episode.is_over = _text(observation), terminated or truncated
+            episode.text, episode.is_over = messages_text(observation), terminated or truncated
             extra = {"success": info["success"]} if info.get("success") is not None else {}
             done = {"done": episode.is_over, "truncated": truncated}
             return {"observation": episode.text, "reward": reward, **done, "info": extra}
@@ -197,16 +198,6 @@ def _seed(fields: dict[str, Any], default: int | None) -> int:
     if type(value) is not int or not 0 <= value <= MAX_SEED:
         raise APIError(f"data_idx must be a whole number from 0 to {MAX_SEED}", "data_idx")
     return value
-
-
-def _text(messages: list[dict[str, Any]]) -> str:
-    """The text of messages as JSON data."""
-    return "\n".join(
-        content
-        if isinstance(content := message["content"], str)
-        else "".join(part.get("text", "[image]") for part in content)
-        for message in messages
-    )
 
 
 def serve_agent_gym(

@@ -29,8 +29,9 @@ from agentrl_jax.learner.global_batch import gather_groups
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.optimizer import AdamWConfig, OptimizerConfig
 from agentrl_jax.learner.packing import Batch, pack, split_bins
-from agentrl_jax.learner.sequences import TokenIndex, collate, make_credit_inputs, unique_sequences
+from agentrl_jax.learner.sequences import TokenIndex, collate, make_credit_inputs
 from agentrl_jax.learner.train_state import TrainState
+from agentrl_jax.learner.unique_sequences import unique_sequences
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 from agentrl_jax.rollout.runtime import Runtime

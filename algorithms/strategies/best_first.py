@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
 from agentrl_jax.errors import EnvironmentFailure, UserError
-from agentrl_jax.images.prompts import RenderedPrompt
 from agentrl_jax.keys import seed_of
 from agentrl_jax.messages import Message
 from agentrl_jax.renderer import TokenIds
@@ -150,8 +149,7 @@ def prompt_for_turns(agent: Agent, opening: Opening, turns: Sequence[Turn]) -> T
     for i, turn in enumerate(turns):
         builder.action_prompt(turns[:i])
         builder.add_call(turn.calls[-1], turn.action)
-    ids, _ = builder.action_prompt(turns)
-    return RenderedPrompt(ids, builder.images).text_ids
+    return builder.text_prompt(turns)
 
 
 @dataclass

@@ -8,6 +8,7 @@ import numpy as np
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.adapters.gymnasium_labels import LABELS, Labels, make_gymnasium
+from agentrl_jax.envs.adapters.packages import shortened
 from agentrl_jax.envs.adapters.replayed import Replayed
 from agentrl_jax.envs.adapters.spaces_as_text import (
     action_text,
@@ -19,7 +20,6 @@ from agentrl_jax.envs.adapters.spaces_as_text import (
 )
 from agentrl_jax.envs.adapters.tabular import tabular_policy
 from agentrl_jax.envs.options import check_no_options, checked_int, checked_number
-from agentrl_jax.envs.packages import shortened
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import user
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from agentrl_jax.envs.packages import import_package, shortened
+from agentrl_jax.envs.adapters.packages import import_package, shortened
 from agentrl_jax.errors import UserError
 
 VIEWS = ("auto", "information_state", "observation")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl_jax.environment import ScriptedPolicy
+from agentrl_jax.envs.adapters.packages import shortened
 from agentrl_jax.envs.adapters.pettingzoo_loading import make_aec
 from agentrl_jax.envs.adapters.redrawn import Redrawn
 from agentrl_jax.envs.adapters.replayed import Replayed
@@ -19,7 +20,6 @@ from agentrl_jax.envs.adapters.spaces_as_text import (
     without_escapes,
 )
 from agentrl_jax.envs.options import checked_choice, checked_int
-from agentrl_jax.envs.packages import shortened
 from agentrl_jax.errors import UserError
 from agentrl_jax.multi_agent import MoveResult
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from agentrl_jax.envs.packages import import_package
+from agentrl_jax.envs.adapters.packages import import_package
 from agentrl_jax.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""`ScienceWorld`: experiments of elementary science (arXiv 2203.07540) in the package's simulator."""
+"""`ScienceWorld`: experiments of elementary science (arXiv 2203.07540), simulated in Java."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -53,8 +53,8 @@ class ScienceWorld(Replayed):
     variation of a split: the task changes with each seed, the variation where all tasks had a turn.
     `info["understood"]` says whether a text was an action.
 
-    Scripted policies: `random` (a valid action) and `expert` (the package's gold path, whose actions
-    are made one after the other whatever was done between).
+    Scripted policies: `random` (a valid action) and `expert` (the package's gold path, whose
+    actions are made one after the other whatever was done between).
 
     Args:
         tasks: names of the package's tasks; empty: all 30.

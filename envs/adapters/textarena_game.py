@@ -10,11 +10,11 @@ import numpy as np
 from agentrl_jax.context import ContextManager, FullHistory, LastMessages
 from agentrl_jax.environment import ScriptedPolicy
 from agentrl_jax.envs.adapters.global_random import GlobalRandom
+from agentrl_jax.envs.adapters.packages import import_package
 from agentrl_jax.envs.adapters.redrawn import Redrawn
 from agentrl_jax.envs.adapters.replayed import Replayed
 from agentrl_jax.envs.adapters.spaces_as_text import without_escapes
 from agentrl_jax.envs.adapters.textarena_games import NUM_PLAYERS
-from agentrl_jax.envs.packages import import_package
 from agentrl_jax.errors import UserError
 from agentrl_jax.multi_agent import MoveResult
 

@@ -5,8 +5,8 @@ import base64
 import re
 from functools import lru_cache
 
-from agentrl_jax.envs.vision.boxes import MAX_ASPECT
-from agentrl_jax.envs.vision.images import Image, read_png
+from agentrl_jax.envs.vision.images import Image
+from agentrl_jax.images.loading import ImageError, decode
 from agentrl_jax.sandbox.ladder import SandboxConfig
 from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.python_tool import shared_sandbox
@@ -24,7 +24,8 @@ MODULES = (
     "PIL.PngImagePlugin",
     "numpy",
 )
-_MAX_PIXELS = 16_000_000
+MAX_ASPECT = 200  # of an image, as in CodeVision
+_PNG = b"\x89PNG"
 _ALLOWED_IMPORTS = ("PIL", "numpy", "math")
 _FORBIDDEN = frozenset(
     (
@@ -110,4 +111,13 @@ def run_on_image(code: str, png: bytes, seconds: float) -> tuple[bytes, Image]:
     if match is None:
         raise ValueError("the code gave no image")
     data = base64.b64decode(match[1])
-    return data, read_png(data, _MAX_PIXELS, MAX_ASPECT)
+    if not data.startswith(_PNG):
+        raise ValueError("the code gave no image")
+    try:
+        pixels = decode(data)
+    except ImageError as error:
+        raise ValueError(str(error)) from None
+    height, width = pixels.shape[:2]
+    if max(width, height) >= MAX_ASPECT * min(width, height):
+        raise ValueError(f"an image of {width}x{height} pixels is too long")
+    return data, pixels

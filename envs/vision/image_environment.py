@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from agentrl_jax.environment import Messages
 from agentrl_jax.envs.forkable import Forkable
 from agentrl_jax.envs.options import check_no_options, checked_bool, checked_choice, checked_int
-from agentrl_jax.envs.vision.images import Image, image_part, pillow
+from agentrl_jax.envs.vision.images import Image
 from agentrl_jax.envs.vision.splits import SPLITS, Generators, TaskKey
+from agentrl_jax.images.loading import image_part, pillow
 from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall
 from agentrl_jax.tool_environment import ToolEnvironment
 from agentrl_jax.tools import Tool
@@ -59,7 +60,7 @@ class ImageEnvironment(ToolEnvironment, Forkable):
         render_mode: str | None,
     ) -> None:
         super().__init__(render_mode)
-        pillow("Image")  # so that a missing package is reported here
+        pillow()  # so that a missing package is reported here
         self.split = checked_choice("split", split, SPLITS)
         self.kinds = self.generators.checked(split, kinds)
         self.horizon = checked_int("horizon", horizon, 1, 1000)

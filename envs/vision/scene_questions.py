@@ -10,7 +10,6 @@ from agentrl_jax.envs.options import checked_choice, checked_int
 from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.answers import is_answer_turn, is_call_turn, is_right, points_in
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply, look
-from agentrl_jax.envs.vision.images import image_part
 from agentrl_jax.envs.vision.scene_protocols import (
     SCENE_PROTOCOLS,
     SCENE_REWARDS,
@@ -29,6 +28,7 @@ from agentrl_jax.envs.vision.scenes import (
 )
 from agentrl_jax.envs.vision.scripted_looks import SCENE_POLICIES
 from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.images.loading import image_part
 from agentrl_jax.messages import Message, user
 from agentrl_jax.tools import Tool, ToolOutput
 

@@ -19,7 +19,7 @@ from agentrl_jax.envs.vision.image_operations import (
     operations_of,
     view_after,
 )
-from agentrl_jax.envs.vision.images import Image, fitted, image_part, png_bytes, read_png
+from agentrl_jax.envs.vision.images import Image, fitted
 from agentrl_jax.envs.vision.scenes import OBJECT, Scene
 from agentrl_jax.envs.vision.scripted_transforms import TRANSFORM_POLICIES
 from agentrl_jax.envs.vision.transform_rewards import (
@@ -36,6 +36,7 @@ from agentrl_jax.envs.vision.transform_tasks import (
 )
 from agentrl_jax.envs.vision.views import View
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.loading import decode, encode_png, image_part
 from agentrl_jax.messages import Message, user
 from agentrl_jax.sandbox.python_tool import shared_sandbox
 from agentrl_jax.tool_formats import HermesToolFormat
@@ -148,7 +149,7 @@ class TransformedImages(ImageEnvironment):
         """The full resolution of an image."""
         if image.view is not None and not image.png:
             return image.view.pixels(self.problem.canvas(), round(max(image.view.size)))
-        return read_png(image.png, 10**9, 10**9)
+        return decode(image.png)
 
     def _opening_messages(self) -> Messages:
         first = self.images[0]
@@ -207,7 +208,7 @@ class TransformedImages(ImageEnvironment):
             image_index: of the image that it gets; 0 is the first
         """
         source = self._image(image_index)
-        png = source.png or png_bytes(image_part(self._pixels(source)))
+        png = source.png or encode_png(self._pixels(source))
         data, pixels = run_on_image(code, png, self.seconds)
         operations = operations_of(code)
         view = view_after(source.view, operations)

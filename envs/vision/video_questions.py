@@ -20,7 +20,6 @@ from agentrl_jax.envs.vision.frame_actions import (
     read_action,
 )
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply
-from agentrl_jax.envs.vision.images import image_part
 from agentrl_jax.envs.vision.videos import (
     VIDEO_QUESTIONS,
     Video,
@@ -30,6 +29,7 @@ from agentrl_jax.envs.vision.videos import (
     make_video,
     render_frame,
 )
+from agentrl_jax.images.loading import image_part
 from agentrl_jax.messages import ImagePart, Message, TextPart, user
 
 _LONG_SECONDS = 300  # FrameThinker shows 8 frames of a range, and 12 of a longer video

@@ -16,7 +16,7 @@ from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.rivals import round_significant
 from agentrl_jax.launch.benchmarks.shapes import run_environment
 from agentrl_jax.launch.dataclass_flags import option
-from agentrl_jax.messages import Message, assistant
+from agentrl_jax.messages import Message, action_from_json
 from agentrl_jax.workers.pool import EnvHandle, Task, importable_env_name
 from agentrl_jax.workers.process_pool import ProcessPool
 from agentrl_jax.workers.server import EnvServer
@@ -95,7 +95,7 @@ def record_script(env_server: EnvServer, task: Task, scripted_policy: str) -> Sc
     """The actions of a scripted policy in an episode."""
     env_server.reset(0, task.environment, task.options, task.seed, None)
     return task, tuple(
-        assistant(action)
+        action_from_json(action)
         for action, *_ in env_server.play(0, scripted_policy, task.seed, EPISODE_TIMEOUT)
     )
 

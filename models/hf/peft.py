@@ -50,6 +50,8 @@ def adapter_layouts(policy: LoraPolicy) -> Any:
     unsupported = [name for name in policy.config.targets if name not in PEFT_MODULES]
     if policy.base.config.experts:
         unsupported.append("experts")
+    if policy.image_format is not None:  # names of its tower's modules are those of the decoder's
+        unsupported.append("a model that sees")
     if unsupported:
         raise UserError(
             f"PEFT's format has no place for adapters of {unsupported[0]}: "

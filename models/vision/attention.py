@@ -12,6 +12,7 @@ from agentrl_jax.models.plain_attention import plain_rows
 
 Heads = Float[Array, "R N K H"]
 LANES = 64  # head sizes of a TPU's kernel are multiples
+MAX_BLOCK = 512  # of patches, on accelerators: longer segments are for their kernels
 
 
 def attend_segments(
@@ -30,7 +31,8 @@ def attend_segments(
     Args:
         max_length: patches of the longest segment; 0: unknown.
     """
-    if max_length and query.shape[1] > 3 * max_length:
+    is_short = max_length <= MAX_BLOCK or platform() == "cpu"
+    if max_length and is_short and query.shape[1] > 3 * max_length:
         attend = functools.partial(_attend_neighbours, scale=scale, size=max_length)
         heads, ids = ("rows", None, "heads", None), ("rows", None)
         return per_shard(attend, (heads, heads, heads, ids), heads)(query, key, value, segment_ids)
@@ -42,7 +44,14 @@ def attend_segments(
         )
     positions = jnp.zeros_like(segment_ids)
     y = attend_rows(
-        query[:, :, :, None], key, value, positions, segment_ids, scale=scale, causal=False
+        query[:, :, :, None],
+        key,
+        value,
+        positions,
+        segment_ids,
+        scale=scale,
+        window=max_length,
+        causal=False,
     )
     return y[:, :, :, 0, :size]
 

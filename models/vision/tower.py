@@ -22,7 +22,7 @@ from agentrl_jax.models.parameters import (
 from agentrl_jax.models.rope import apply_rotary
 from agentrl_jax.models.vision.attention import attend_segments
 from agentrl_jax.models.vision.config import VisionConfig, vision_stacks
-from agentrl_jax.pytree import pytree_dataclass
+from agentrl_jax.pytree import pytree_dataclass, static_field
 
 
 @pytree_dataclass
@@ -32,6 +32,7 @@ class PatchInputs:
     rotations: tuple[Float[Array, "R N 1 half"], Float[Array, "R N 1 half"]] | None
     segment_ids: Int[Array, "R N"]
     window_ids: Int[Array, "R N"] | None
+    max_frame: int = static_field(default=0)  # see `PackedImages`
 
 
 def rotate_rows_and_columns(
@@ -88,7 +89,8 @@ class VisionBlock(Module):
         scale = self.config.head_size**-0.5
 
         def in_frames(query: Array, key: Array, value: Array) -> Array:
-            return attend_segments(query, key, value, inputs.segment_ids, scale)
+            ids = inputs.segment_ids
+            return attend_segments(query, key, value, ids, scale, inputs.max_frame)
 
         def in_windows(query: Array, key: Array, value: Array) -> Array:
             ids = inputs.window_ids
@@ -186,6 +188,7 @@ class VisionTower(Module):
             rotations=rotations,
             segment_ids=jnp.asarray(images.segment_ids),
             window_ids=None if windows is None else jnp.asarray(windows),
+            max_frame=images.max_frame,
         )
         block = VisionBlock
         if self.saved_activations is not None:

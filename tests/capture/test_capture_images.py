@@ -66,9 +66,13 @@ def test_a_conversation_with_images_extends_its_calls(capture: CaptureFixture):
     answer = client.chat.completions.create(model="a", messages=messages).choices[0].message
     messages += [{"role": "assistant", "content": answer.content}, user("And this?", second)]
     client.chat.completions.create(model="a", messages=messages)
-    one, two = calls_of(capture, session)
-    assert one.images == (first,) and two.images == (first, second) and two.parent is one
-    assert all(np.isfinite(call.sampler_logp).all() for call in (one, two))
+    first_call, second_call = calls_of(capture, session)
+    assert (
+        first_call.images == (first,)
+        and second_call.images == (first, second)
+        and second_call.parent is first_call
+    )
+    assert all(np.isfinite(call.sampler_logp).all() for call in (first_call, second_call))
 
 
 def test_the_same_words_with_another_image_are_another_prompt(capture: CaptureFixture):
@@ -83,8 +87,8 @@ def test_the_same_words_with_another_image_are_another_prompt(capture: CaptureFi
         user("y"),
     ]
     client.chat.completions.create(model="a", messages=other)
-    one, two = calls_of(capture, session)
-    assert two.parent is None and not two.extends(one)
+    first_call, second_call = calls_of(capture, session)
+    assert second_call.parent is None and not second_call.extends(first_call)
 
 
 @pytest.mark.parametrize(

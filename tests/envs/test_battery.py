@@ -41,6 +41,7 @@ NEEDS = {
     "agentrl/SceneQuestions-v0": "PIL",
     "agentrl/TransformedImages-v0": "PIL",
     "agentrl/VideoQuestions-v0": "PIL",
+    "agentrl/ALFWorld-v0": "alfworld",
     "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)

@@ -7,7 +7,7 @@ import pytest
 from support.env_episodes import play_scripted_episode
 
 from agentrl_jax.environment import make
-from agentrl_jax.envs.vision.images import COLORS, png_bytes, read_png, text_mask
+from agentrl_jax.envs.vision.images import COLORS, text_mask
 from agentrl_jax.envs.vision.page_questions import PageQuestions, ndcg, turn_text
 from agentrl_jax.envs.vision.pages import (
     HEIGHT,
@@ -20,6 +20,7 @@ from agentrl_jax.envs.vision.pages import (
     make_slide,
     render_slide,
 )
+from agentrl_jax.images.loading import ImageReader
 
 
 def page_env(seed: int = 0, **options) -> PageQuestions:
@@ -119,7 +120,7 @@ def test_a_crop_is_cut_from_the_last_image_at_full_resolution():
     (reply,), *_ = env.step(turn_text("I look.", "bbox", "[12, 30, 60, 60]"))
     box = [round(x * 448 / 168) for x in (12, 30, 60, 60)]
     part = render_slide(slide)[box[1] - 4 : box[3] + 4, box[0] - 4 : box[2] + 4]
-    shown = read_png(png_bytes(reply.images[0]), 10**6, 20)
+    shown = ImageReader().pixels(reply.images[0])
     assert shown.shape[1] == 168 and abs(shown.mean() - part.mean()) < 2
     env.step(turn_text("I look again.", "bbox", "[0, 0, 84, 50]"))
     first, second = (view.box for _, view in env.looks)

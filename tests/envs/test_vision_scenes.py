@@ -8,13 +8,13 @@ from support.env_episodes import play_scripted_episode
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.vision import boxes
-from agentrl_jax.envs.vision.images import COLORS, read_png
-from agentrl_jax.envs.vision.images import png_bytes as png
+from agentrl_jax.envs.vision.images import COLORS
 from agentrl_jax.envs.vision.region_questions import NO_REGION, RegionQuestions, region_text
 from agentrl_jax.envs.vision.scene_protocols import LookCounts, vigorl, vigorl_single
 from agentrl_jax.envs.vision.scene_questions import SceneQuestions
 from agentrl_jax.envs.vision.scenes import OBJECT, SCENE_QUESTIONS, render_scene
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.loading import ImageReader
 from agentrl_jax.messages import Message, ToolCall, assistant
 from agentrl_jax.tool_environment import tool_action
 from agentrl_jax.tool_formats import HermesToolFormat, UITarsToolFormat
@@ -35,7 +35,7 @@ def region_env(seed: int = 0, **options) -> RegionQuestions:
 
 
 def pixels(message: Message) -> np.ndarray:
-    return read_png(png(message.images[0]), 10**8, 1000)
+    return ImageReader().pixels(message.images[0])
 
 
 @pytest.mark.parametrize("kind", SCENE_QUESTIONS.phrasings)

@@ -12,12 +12,12 @@ from support.env_episodes import play_scripted_episode
 from agentrl_jax.environment import make
 from agentrl_jax.envs.vision.code_image_tool import check_code, run_on_image
 from agentrl_jax.envs.vision.image_operations import operations_of, view_after
-from agentrl_jax.envs.vision.images import image_part, png_bytes, read_png
 from agentrl_jax.envs.vision.transform_rewards import TransformCounts, codevision, process
 from agentrl_jax.envs.vision.transform_tasks import BANNER, CORRUPTIONS, TRANSFORM_QUESTIONS
 from agentrl_jax.envs.vision.transformed_images import TransformedImages
 from agentrl_jax.envs.vision.views import whole
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.loading import ImageReader, encode_png
 from agentrl_jax.messages import Message, ToolCall
 from agentrl_jax.sandbox import kernel
 from agentrl_jax.tool_environment import tool_action
@@ -36,7 +36,7 @@ def transform_env(seed: int = 0, **options) -> TransformedImages:
 
 
 def shown(message: Message) -> np.ndarray:
-    return read_png(png_bytes(message.images[0]), 10**7, 1000)
+    return ImageReader().pixels(message.images[0])
 
 
 PROGRAMS = [
@@ -251,7 +251,7 @@ def test_wrong_options_are_an_error():
 @needs_sandbox
 class TestCode:
     def test_programs_run_in_the_sandbox(self):
-        png = png_bytes(image_part(SOURCE))
+        png = encode_png(SOURCE)
         for code, _ in PROGRAMS[::3]:
             data, pixels = run_on_image(code, png, 5.0)
             view = view_after(whole(30, 20), operations_of(code))
@@ -263,13 +263,13 @@ class TestCode:
     @pytest.mark.parametrize("name", ["output", "processed_image", "img", "image"])
     def test_the_result_has_one_of_the_names(self, name: str):
         code = f"{name} = image.crop((0, 0, 4, 5))"
-        assert run_on_image(code, png_bytes(image_part(SOURCE)), 5.0)[1].shape == (5, 4, 3)
+        assert run_on_image(code, encode_png(SOURCE), 5.0)[1].shape == (5, 4, 3)
 
     def test_drawing_changes_the_copy(self):
         expected = Image.fromarray(SOURCE)
         ImageDraw.Draw(expected).rectangle((2, 2, 6, 6), fill=(1, 2, 3))
         code = "draw.rectangle((2, 2, 6, 6), fill=(1, 2, 3))"
-        _, pixels = run_on_image(code, png_bytes(image_part(SOURCE)), 5.0)
+        _, pixels = run_on_image(code, encode_png(SOURCE), 5.0)
         np.testing.assert_array_equal(pixels, np.asarray(expected))
 
     @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ class TestCode:
     )
     def test_failing_programs_are_told(self, code: str, message: str):
         with pytest.raises(ValueError, match=message):
-            run_on_image(code, png_bytes(image_part(SOURCE)), 1.0)
+            run_on_image(code, encode_png(SOURCE), 1.0)
 
     def test_files_of_the_host_are_not_read(self):
-        png = png_bytes(image_part(SOURCE))
+        png = encode_png(SOURCE)
         with pytest.raises(ValueError, match="PermissionError"):
             run_on_image("result = np.fromfile('/etc/passwd', np.uint8)", png, 5.0)
         with pytest.raises(ValueError, match="open is not available"):

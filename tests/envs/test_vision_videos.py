@@ -12,9 +12,10 @@ from agentrl_jax.envs.vision.frame_actions import (
     inconsistency,
     read_action,
 )
-from agentrl_jax.envs.vision.images import COLORS, png_bytes, read_png
+from agentrl_jax.envs.vision.images import COLORS
 from agentrl_jax.envs.vision.video_questions import VideoQuestions, turn_text
 from agentrl_jax.envs.vision.videos import VIDEO_QUESTIONS, clock_text, render_frame
+from agentrl_jax.images.loading import ImageReader
 from agentrl_jax.messages import TextPart
 
 
@@ -82,7 +83,7 @@ def test_frames_are_shown_with_their_numbers():
     assert reply.text == "".join(f"frame {n}:" for n in chosen)
     assert info["frames"] == 8 + count
     for number, image in zip(chosen, reply.images):
-        pixels = read_png(png_bytes(image), 10**6, 10)
+        pixels = ImageReader().pixels(image)
         np.testing.assert_array_equal(pixels, render_frame(env.video, number, 56))
 
 

@@ -123,11 +123,11 @@ def test_a_video_shows_each_frame_as_the_image_processor_does(frames: int, heigh
     patches = processor.patches([processor.scale(frame, frames) for frame in video])
     grid = processor.grid(height, width, frames)
     assert grid[0] == -(-frames // 2) and len(patches) == np.prod(grid)
-    shown = patches.reshape(grid[0], -1, 3, 2, 14 * 14)
+    of_frames = patches.reshape(grid[0], -1, 3, 2, 14 * 14)
     for i in range(2 * grid[0]):
         frame = Image.fromarray(video[min(i, frames - 1)])
         expected = np.asarray(reference(frame)["pixel_values"]).reshape(-1, 3, 2, 14 * 14)
-        assert np.array_equal(shown[i // 2, :, :, i % 2], expected[:, :, 0])
+        assert np.array_equal(of_frames[i // 2, :, :, i % 2], expected[:, :, 0])
 
 
 @pytest.mark.parametrize(

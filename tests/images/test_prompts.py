@@ -158,8 +158,8 @@ def test_a_tool_may_return_images(name: str):
         Message("tool", (TextPart("here"), picture(50, 30, 1)), tool_call_id="call_0"),
         user("Well?"),
     ]
-    shown = messages if name != "Gemma 3" else messages[:3]
-    prompt = renderer.render(shown, TOOLS)
+    history = messages if name != "Gemma 3" else messages[:3]
+    prompt = renderer.render(history, TOOLS)
     assert [image.image.part for image in prompt.images] == [
         messages[0].images[0], messages[2].images[0]
     ]  # fmt: skip

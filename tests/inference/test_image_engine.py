@@ -134,9 +134,9 @@ def test_the_order_of_images_changes_log_probs(kind: str, engine: LocalEngine):
         assert_is_reference(kind, call, images)
         calls.append((call, images))
         engine.release(call)
-    (one, _), (_, swapped) = calls
+    (call, _), (_, swapped) = calls
     policy, params = policy_and_params(kind)
-    assert np.abs(reference_logp(policy, params, one, swapped) - one.sampler_logp).max() > 1e-4
+    assert np.abs(reference_logp(policy, params, call, swapped) - call.sampler_logp).max() > 1e-4
 
 
 def test_another_image_does_not_extend_a_call(kind: str, engine: LocalEngine):
@@ -215,11 +215,11 @@ def test_wrong_images_are_refused(kind: str, engine: LocalEngine):
     wrong = {
         "does not end before the last": [PromptImage(len(ids) - image.num_tokens, image)],
         "overlaps another one": [images[0], PromptImage(images[0].start, image)],
-        "give the agent the images of its policy": [PromptImage(2, model_image(other, 9, 9, 1))],
+        "give its agent and its algorithm": [PromptImage(2, model_image(other, 9, 9, 1))],
     }
-    for message, shown in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            engine.submit(ids, Sampling(), (0,), None, shown)
+    for message, prompt_images in wrong.items():
+        with pytest.raises((ValueError, UserError), match=message):
+            engine.submit(ids, Sampling(), (0,), None, prompt_images)
 
 
 def test_images_need_an_engine_that_has_a_tower():

@@ -77,7 +77,7 @@ def test_agentgyms_verbs_serve_an_environment():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--protocol=agentgym", "--environment is for --protocol=agentgym, which needs it"),
+        ("--protocol=agentgym", "--environment is for --protocol=agentgym and openenv"),
         ("--environment=agentrl/Chain-v0", "--environment is for --protocol=agentgym"),
         ("--protocol=agentgym --environment=agentrl/None-v0", "no environment is called"),
         ("--protocol=verltool", "a server needs tools of different names, not none"),

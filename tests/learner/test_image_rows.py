@@ -29,7 +29,8 @@ from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.image_rows import ImagePacker, ImageRows
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.packing import Batch, pack, pack_branches, split_bins
-from agentrl_jax.learner.sequences import TrainingSequence, sequences_of, unique_sequences
+from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
+from agentrl_jax.learner.unique_sequences import unique_sequences
 from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.vision.policy import VISION
@@ -126,12 +127,12 @@ def test_packed_log_probs_are_those_of_each_sequence_alone(kind: str):
     batch = layout.to_batch(np.zeros((layout.num_bins, LENGTH), np.float32))
     logp, _ = jax.jit(functools.partial(token_logp, policy))(params, batch)
     for i, (trajectory, images) in enumerate(episodes):
-        for call, shown in zip(trajectory.calls, images):
+        for call, prompt_images in zip(trajectory.calls, images):
             positions = np.arange(len(call.prompt), call.length)
             rows, columns = layout.packed_coordinates(np.full(len(positions), i), positions)
             np.testing.assert_allclose(
                 np.asarray(logp)[rows, columns],
-                reference_logp(policy, params, call, shown),
+                reference_logp(policy, params, call, prompt_images),
                 atol=2e-5,
             )
 

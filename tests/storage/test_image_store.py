@@ -23,9 +23,9 @@ def picture(seed: int, side: int = 8) -> ImagePart:
 
 def trajectory(*images: ImagePart) -> Trajectory:
     """Each image is in the opening, in an observation and in two calls."""
-    one = np.ones(1, np.float32)
+    logp = np.ones(1, np.float32)
     call = Call(
-        np.ones(9, np.int32), np.ones(1, np.int32), one, np.ones(1, np.int32), Sampling(), "stop",
+        np.ones(9, np.int32), np.ones(1, np.int32), logp, np.ones(1, np.int32), Sampling(), "stop",
         image_spans=tuple((i, i + 1) for i in range(len(images))), images=images,
     )  # fmt: skip
     turn = Turn((call, call), assistant("a"), (Message("user", (TextPart("b"), *images)),), 1.0)
@@ -101,5 +101,5 @@ def test_the_viewer_shows_stored_images(tmp_path: Path):
     episode = view.episode(view.index.table().episode_id(0))
     assert episode is not None
     urls = [part["image_url"]["url"] for part in episode["trajectory"]["opening"][1]["content"]]
-    shown = [picture(0).url in urls, picture(1).url in urls]
-    assert sorted(shown) == [False, True] and sum(lost.name in url for url in urls) == 1
+    are_restored = [picture(0).url in urls, picture(1).url in urls]
+    assert sorted(are_restored) == [False, True] and sum(lost.name in url for url in urls) == 1

@@ -33,7 +33,8 @@ from agentrl_jax.algorithms.offline.token_value_targets import (
 )
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.learner.sequences import collate, unique_sequences
+from agentrl_jax.learner.sequences import collate
+from agentrl_jax.learner.unique_sequences import unique_sequences
 from agentrl_jax.models.heads import CriticEnsemble, HeadConfig
 from agentrl_jax.models.value_guided import ValueGuidedPolicy
 from agentrl_jax.policy import KVCache, PolicyInputs, PolicyOutput

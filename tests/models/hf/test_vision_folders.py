@@ -13,16 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.hf_folders import write_folder
+from support.hf_folders import config_json, write_folder
 from support.vision_decoding import continue_greedily
 from support.vision_folders import VISION_CASES, case_documents, packed_inputs
 from transformers import AutoConfig
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.models import load, save
+from agentrl_jax.models.adapters import LoraConfig
 from agentrl_jax.models.hf.configs import config_from_hf, config_to_json
 from agentrl_jax.models.hf.parameter_trees import tensors_to_save
+from agentrl_jax.models.hf.peft import save_adapters
 from agentrl_jax.models.hf.policy_tensors import tensor_layouts
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.vision.policy import VisionLanguageModel
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -168,3 +171,23 @@ def test_folders_without_what_the_config_asks_for_are_refused(tmp_path: Path):
     case = case | {"vision_config": case["vision_config"] | {"deepstack_visual_indexes": [2, 0]}}
     with pytest.raises(UserError, match="deepstack_layers must rise"):
         load(write_folder(tmp_path / "order", case, SHAPES["qwen3-vl"]))
+
+
+def test_parts_of_a_pretrained_model_can_be_frozen(tmp_path: Path):
+    folder = write_folder(tmp_path / "vision", VISION_CASES["gemma3"], SHAPES["gemma3"])
+    policy = PretrainedDecoder(str(folder), frozen=("tower", "decoder")).build(40)
+    trained = policy.trainable()
+    assert trained["vision"]["projector"]["down"] and not trained["vision"]["layers"]["query"]
+    assert not trained["embedding"]
+    with pytest.raises(UserError, match="can be frozen are tower, projector, decoder"):
+        PretrainedDecoder(str(folder), frozen=("head",)).build(40)
+    shapes = json.loads((GOLDEN / "shapes.json").read_text())["qwen3"]
+    text = write_folder(tmp_path / "text", config_json("qwen3"), shapes)
+    with pytest.raises(UserError, match="has no vision tower: freezing parts of it"):
+        PretrainedDecoder(str(text), frozen=("tower",)).build(40)
+
+
+def test_adapters_of_a_model_that_sees_are_not_saved_for_peft(tmp_path: Path):
+    policy = LoraConfig(model("gemma3")[0].config, rank=2).build(48)
+    with pytest.raises(UserError, match="no place for adapters of a model that sees: save merged"):
+        save_adapters(tmp_path / "adapters", policy, policy.init_adapters(jax.random.key(0)))

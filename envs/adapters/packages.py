@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, and named where they are missing."""
+"""Packages that adapters need: imported where they are used, and named where they are missing."""
 
 import importlib
 from types import ModuleType
