@@ -65,8 +65,8 @@ class VisionTask:
     images: int
     budget: int
     image_patches: int = IMAGE_PATCHES
-    demonstrations: int = 2000
-    sft_steps: int = 200
+    demonstrations: int = 3000
+    sft_steps: int = 300
     steps: int = 30
 
     def spec(self, **options: Any) -> EnvironmentSpec:
