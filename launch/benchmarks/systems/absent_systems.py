@@ -23,37 +23,4 @@ ABSENT_SYSTEMS = (
         "`ppo`, files of `Preferences`",
         "medical dialogues and their ranked replies",
     ),
-    System(
-        "ViGoRL",
-        "2505.23678",
-        "`grpo`, `SceneQuestions` with its turns and rewards",
-        "a config, search for demonstrations",
-    ),
-    System(
-        "MGPO", "2507.05920", "`grpo`, `LastImages`, `RegionQuestions` with its turns", "a config"
-    ),
-    System(
-        "FrameThinker",
-        "2509.24304",
-        "`grpo`, `VideoQuestions` with its turns, consistency and rewards",
-        "a config",
-    ),
-    System(
-        "VRAG-RL",
-        "2505.22019",
-        "`grpo`, `PageQuestions` with its turns and reward",
-        "a config, retrieval by images",
-    ),
-    System(
-        "CodeVision",
-        "2512.03746",
-        "`grpo`, `TransformedImages` with its tool and reward, `ToolNecessity`",
-        "a config",
-    ),
-    System(
-        "MetaSpatial",
-        "2503.18470",
-        "`grpo`, `RoomLayouts` with its turns and reward, `SpanFactors` and `SpanModulated` (3D-SPO)",
-        "a config, marks of a model on rendered views",
-    ),
 )
