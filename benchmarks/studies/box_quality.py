@@ -14,7 +14,7 @@ from agentrl_jax.storage import trajectory_log
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--every", type=int, default=5, help="steps of a line")
     flags = parser.parse_args()

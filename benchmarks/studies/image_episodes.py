@@ -58,7 +58,7 @@ def sheet(trajectory: Trajectory, columns: int) -> Image:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("png", type=Path)
     parser.add_argument("--episodes", type=int, default=4)
@@ -69,7 +69,8 @@ def main() -> None:
         newest = [*newest, record.trajectory][-64:]
     episodes = sorted(newest, key=lambda t: (-len(t.turns), not t.succeeded))[: flags.episodes]
     rows = np.concatenate([sheet(episode, flags.columns) for episode in episodes])
-    pillow("Image").fromarray(rows).convert("P", palette=1).save(flags.png, optimize=True)
+    picture = pillow("Image").fromarray(rows).quantize(64)
+    picture.save(flags.png, optimize=True)
     print(f"{flags.png}: {len(episodes)} episodes, {flags.png.stat().st_size:,} bytes")
 
 

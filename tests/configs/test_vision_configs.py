@@ -81,9 +81,11 @@ def test_the_bpe_tokenizer_shows_images_tools_and_digits():
     tokenizer = VisionBPETokenizer(300)(["a box at 1234 and 1234"] * 9)
     assert len(tokenizer.encode("1234")) == 4
     assert len(tokenizer.encode(IMAGE_PAD)) == 1
-    tool = {"type": "function", "function": {"name": "turn", "description": "Turn it."}}
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "b"}]}],
+    tool: Any = {"type": "function", "function": {"name": "turn", "description": "Turn it."}}
+    content = [{"type": "image"}, {"type": "text", "text": "b"}]
+    conversation: Any = [{"role": "user", "content": content}]
+    text: Any = tokenizer.apply_chat_template(
+        conversation,
         tools=[tool],
         tokenize=False,
     )
