@@ -25,6 +25,8 @@ def main() -> None:
             info = turns[0].info
             solved = bool(record.trajectory.succeeded)
             boxes[record.step // flags.every].append((info["iou"], info["formatted"], solved))
+    if not boxes:
+        raise SystemExit(f"error: the log of {flags.run_dir} has no episodes of two turns")
     print("| steps | boxes | overlap | with a box | right answers |\n|---|---|---|---|---|")
     for block, rows in sorted(boxes.items()):
         first, means = block * flags.every, np.mean(rows, axis=0)

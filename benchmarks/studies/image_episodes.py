@@ -49,7 +49,9 @@ def sheet(trajectory: Trajectory, columns: int) -> Image:
             left = column * COLUMN + 6
             row[8 : 8 + image.shape[0], left : left + image.shape[1]] = image
             if n == max(len(images), 1) - 1:
-                lines = textwrap.wrap(turn.action.full_text, CHARACTERS)[:LINES]
+                # the bitmap font has the characters of Latin-1
+                text = turn.action.full_text.encode("latin-1", "replace").decode("latin-1")
+                lines = textwrap.wrap(text, CHARACTERS)[:LINES]
                 for i, line in enumerate(lines):
                     write(row, left, 12 + SIDE + i * GLYPH_HEIGHT, line)
             column += 1
@@ -67,6 +69,8 @@ def main() -> None:
     newest: list[Trajectory] = []
     for record in trajectory_log.read(flags.run_dir / trajectory_log.FOLDER):
         newest = [*newest, record.trajectory][-64:]
+    if not newest:
+        raise SystemExit(f"error: the log of {flags.run_dir} has no episodes")
     episodes = sorted(newest, key=lambda t: (-len(t.turns), not t.succeeded))[: flags.episodes]
     rows = np.concatenate([sheet(episode, flags.columns) for episode in episodes])
     picture = pillow("Image").fromarray(rows).quantize(64)
