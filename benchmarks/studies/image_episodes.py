@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agentrl_jax.envs.vision.images import GLYPH_HEIGHT, Image, blank, pillow, resized, write
-from agentrl_jax.images.loading import ImageReader
+from agentrl_jax.envs.vision.images import GLYPH_HEIGHT, Image, blank, resized, write
+from agentrl_jax.images.loading import ImageReader, pillow
 from agentrl_jax.messages import Message
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.trajectories import Trajectory
@@ -73,7 +73,7 @@ def main() -> None:
         raise SystemExit(f"error: the log of {flags.run_dir} has no episodes")
     episodes = sorted(newest, key=lambda t: (-len(t.turns), not t.succeeded))[: flags.episodes]
     rows = np.concatenate([sheet(episode, flags.columns) for episode in episodes])
-    picture = pillow("Image").fromarray(rows).quantize(64)
+    picture = pillow().fromarray(rows).quantize(64)
     picture.save(flags.png, optimize=True)
     print(f"{flags.png}: {len(episodes)} episodes, {flags.png.stat().st_size:,} bytes")
 
