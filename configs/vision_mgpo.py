@@ -3,10 +3,10 @@ with the answer at once; only answers are rewarded.
 
 How many dots has an object? They are told apart in the crop alone. Both variants begin with the
 same fine-tuning, whose demonstrations are half of two turns and half of one; a half of all boxes
-and letters in them is random. The box has no reward; `info["iou"]` of the first turn measures it.
-`:one_turn` trains without the box, `:smoke` takes two steps of each phase.
+and letters in them is random. The box has no reward; `benchmarks/studies/box_quality.py` measures
+it step by step. `:one_turn` trains without the box, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; time and score: docs/vision_systems.md
+Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 
     agentrl-train --config=configs/vision_mgpo.py[:one_turn]
 """

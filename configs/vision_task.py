@@ -2,7 +2,7 @@
 tower, a short fine-tuning on demonstrations of the same tasks, then a method.
 
 Images have `SIDE` pixels a side and 16 tokens. The policy has a decoder of Qwen3-VL's kind, its
-tower (deepstack, positions of three axes) and half a million weights in all, which are all trained.
+tower (deepstack, positions of three axes) and 0.6 million weights in all, which are all trained.
 """
 
 import copy
@@ -65,8 +65,8 @@ class VisionTask:
     images: int
     budget: int
     image_patches: int = IMAGE_PATCHES
-    demonstrations: int = 2000
-    sft_steps: int = 200
+    demonstrations: int = 3000
+    sft_steps: int = 300
     steps: int = 30
 
     def spec(self, **options: Any) -> EnvironmentSpec:
