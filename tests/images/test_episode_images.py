@@ -40,17 +40,17 @@ def message(seed: int) -> Message:
 def prompts(context: ContextManager, turns: int) -> list[tuple[Any, np.ndarray, Any]]:
     """Images, ids and parent of each prompt of an episode whose every observation has an image."""
     builder = PromptBuilder(agent(context), (message(0),))
-    played: list[Turn] = []
+    turns: list[Turn] = []
     results = []
     for i in range(turns):
-        ids, parent = builder.action_prompt(played)
+        ids, parent = builder.action_prompt(turns)
         results.append((builder.images, ids, parent))
         spans = tuple((x.start, x.end) for x in builder.images)
         parts = tuple(x.image.part for x in builder.images)
         call = make_call(ids, RENDERER.action_ids(assistant("go")))
         call = dataclasses.replace(call, image_spans=spans, images=parts)
         builder.add_call(call, assistant("go"))
-        played.append(Turn((call,), assistant("go"), (message(i + 1),), 0.0))
+        turns.append(Turn((call,), assistant("go"), (message(i + 1),), 0.0))
     return results
 
 
@@ -58,11 +58,11 @@ def test_a_growing_history_shows_all_images_and_extends():
     for i, (images, ids, parent) in enumerate(prompts(FullHistory(), 4)):
         assert [x.image.part for x in images] == [message(j).images[0] for j in range(i + 1)]
         assert (parent is not None) == (i > 0)
-        whole = RENDERER.render(
+        rendered = RENDERER.render(
             [m for j in range(i) for m in (message(j), assistant("go"))] + [message(i)]
         )
-        assert ids.tolist() == whole.ids.tolist()
-        assert [(x.start, x.end) for x in images] == list(whole.image_spans)
+        assert ids.tolist() == rendered.ids.tolist()
+        assert [(x.start, x.end) for x in images] == list(rendered.image_spans)
 
 
 def test_the_last_images_are_shown_and_a_text_for_older_ones():
@@ -78,8 +78,8 @@ def test_the_last_images_are_shown_and_a_text_for_older_ones():
 def test_a_tool_crops_what_the_model_saw_smaller():
     """The message keeps all pixels, of which the model's budget shows a few."""
     large = image_part(picture(400, 300, 1))
-    shown = RENDERER.render([Message("user", (large,))]).images[0].image
-    assert shown.pixels.shape[0] < 100
+    scaled = RENDERER.render([Message("user", (large,))]).images[0].image
+    assert scaled.pixels.shape[0] < 100
     closer = image_part(crop(ImageReader().pixels(large), 0.0, 0.0, 0.1, 0.1))
     assert np.array_equal(ImageReader().pixels(closer), picture(400, 300, 1)[:40, :30])
 
