@@ -37,12 +37,12 @@ def message(seed: int) -> Message:
     return Message("user", (image_part(picture(30, 30, seed)), TextPart(f"look {seed}")))
 
 
-def prompts(context: ContextManager, turns: int) -> list[tuple[Any, np.ndarray, Any]]:
+def prompts(context: ContextManager, num_turns: int) -> list[tuple[Any, np.ndarray, Any]]:
     """Images, ids and parent of each prompt of an episode whose every observation has an image."""
     builder = PromptBuilder(agent(context), (message(0),))
     turns: list[Turn] = []
     results = []
-    for i in range(turns):
+    for i in range(num_turns):
         ids, parent = builder.action_prompt(turns)
         results.append((builder.images, ids, parent))
         spans = tuple((x.start, x.end) for x in builder.images)

@@ -405,8 +405,8 @@ def test_the_necessity_of_tools_compares_a_group():
         turn = dataclasses.replace(make_turn([make_call([1], [2])]), info={"called_tools": tools})
         return make_trajectory(turn).replace(success=success)
 
-    group = Group("t", (episode_with(["crop"], True), episode_with(["crop"], True), episode_with([], True),
-                        episode_with([], False)))  # fmt: skip
+    members = [(["crop"], True), (["crop"], True), ([], True), ([], False)]
+    group = Group("t", tuple(episode_with(tools, success) for tools, success in members))
     rewarded = ToolNecessity(0.4)(group, 0)
     assert [t.total_reward for t in rewarded.trajectories] == [0.2, 0.2, 0, 0]
     worse = Group("t", (episode_with(["crop"], False), episode_with([], True)))
