@@ -18,7 +18,7 @@ NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions
 # What imports the SDK of MCP, which `make lint` has not.
 MCP_MODULES := $(addprefix agentrl_jax/tool_servers/,mcp_connection.py mcp_serving.py stdio_transport.py) envs/programs/calculator_server.py tests/support/mcp_shop.py
 
-.PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld lint check format docs lock clean
+.PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld test-worlds lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -58,13 +58,19 @@ test-extras: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv,minigrid]'
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
-	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py
+	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py tests/tool_servers/test_openenv_server.py
 	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or ReasoningGym or reasoning_gym or without_its_extra or OpenSpiel or open_spiel or PettingZoo or pettingzoo or TextArena or textarena or OpenEnv or openenv or BabyAI or babyai or adapter" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
 
 # Text-Nav against the textworld package, and games that it generates; its installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[textworld]'
-	$(PYTEST) -rs -k "textworld or TextWorld or treasure" tests/parity/test_textworld.py tests/envs
+	$(BIN)/python $(PIP) -e '.[textworld,jericho]'
+	$(PYTEST) -rs -k "textworld or TextWorld or treasure or jericho" tests/parity/test_textworld.py tests/envs
+
+# ScienceWorld and ALFWorld against their packages, 100 episodes each: needs Java and a C++ compiler, takes half an hour.
+test-worlds: $(BIN)/.dev
+	$(BIN)/python $(PIP) -e '.[scienceworld,alfworld]'
+	$(PYTEST) -rs tests/envs/test_scienceworld.py tests/envs/test_alfworld.py
+	$(PYTEST) -rs -k "ScienceWorld or ALFWorld" tests/envs/test_battery.py
 
 # Small changes of losses, credit, packing and sharding that tests must notice, a random 150 of them: 20 minutes of CPU.
 test-mutants: $(BIN)/.dev

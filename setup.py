@@ -97,6 +97,9 @@ EXTRAS = {
         "textworld>=1.7,<1.8"
     ],  # Text-Nav in that package's words; building it needs a C compiler
     "minigrid": ["minigrid>=3.2,<3.3"],  # levels of BabyAI
+    "scienceworld": ["scienceworld>=1.2.3,<1.3"],  # and the program java
+    "alfworld": ["alfworld>=0.4.2,<0.5"],  # a planner in C++ is built
+    "jericho": ["jericho>=3.3.1,<3.4"],  # stories that a user has; building it needs a C compiler
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol

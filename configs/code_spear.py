@@ -3,7 +3,8 @@
 Its setting of mathematics with a code interpreter: calls of the tool are rewarded, .1 for each and
 at most 1, with a coefficient that falls from 1 to 0 over 200 steps, while that of the replayed
 better trajectories rises to 1 over the run; groups are chosen by their spread, and void and
-overlong episodes are left out. `:base` is its base without replay and without that reward, `:smoke` takes two steps of each phase.
+overlong episodes are left out. `:base` is its base without replay and without that reward, `:smoke`
+takes two steps of each phase.
 
 Expected effect: the base succeeds less in the last third of the run.
 

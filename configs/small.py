@@ -162,7 +162,7 @@ def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experime
     """Adds the variant `pair`: `from_one_start` of the variants `base` and `method`."""
 
     @functools.wraps(get_config)
-    def get_config_with_pair(variant: str = "method") -> Experiment:
+    def pair_or_variant(variant: str = "method") -> Experiment:
         if variant == "pair":
             return from_one_start(get_config("base"), get_config("method"))
         try:
@@ -170,7 +170,7 @@ def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experime
         except UserError as error:
             raise UserError(f"{error}, pair") from None
 
-    return get_config_with_pair
+    return pair_or_variant
 
 
 def rollouts(tasks: int = 16, group_size: int = 8, **fields: Any) -> Rollouts:

@@ -37,6 +37,7 @@ ENVIRONMENTS = {
     "agentrl/TextWorld-v0": ("agentrl_jax.envs.adapters.textworld_game:TextWorld", {}),
     "agentrl/BabyAI-v0": ("agentrl_jax.envs.adapters.babyai:BabyAI", {}),
     "agentrl/ALFWorld-v0": ("agentrl_jax.envs.adapters.alfworld:ALFWorld", {}),
+    "agentrl/Jericho-v0": ("agentrl_jax.envs.adapters.jericho_game:Jericho", {}),
     "agentrl/ScienceWorld-v0": ("agentrl_jax.envs.adapters.scienceworld:ScienceWorld", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),

@@ -1,5 +1,5 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
-utterances, latency, async, cost, scaling, steps, invariants, recording, methods, lmrl,
+utterances, latency, async, cost, scaling, steps, splits, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
 code_methods, vision_methods, mint, search_index or dense_search.
 
@@ -27,6 +27,7 @@ MODULES = {
     "cost": "cost.Cost",
     "scaling": "scaling.Scaling",
     "steps": "env_steps.Stepping",
+    "splits": "split_overlap.SplitOverlap",
     "invariants": "invariant_cost.InvariantCost",
     "recording": "recording_cost.RecordingCost",
     "methods": "method_claims.Methods",

@@ -45,12 +45,12 @@ def cache_mask(
     and within the window; stale slots after it are never attended to.
     """
     slots = jnp.arange(cache_length)[None, None, :]
-    own = jnp.minimum(positions, attention_length - 1)[:, :, None]
-    last = own
+    query_slot = jnp.minimum(positions, attention_length - 1)[:, :, None]
+    last = query_slot
     if visible_until is not None:
         last = jnp.clip(visible_until, positions, attention_length - 1)[:, :, None]
     visible = slots <= last
-    return visible & (slots > own - window) if window else visible
+    return visible & (slots > query_slot - window) if window else visible
 
 
 def cache_slots(

@@ -57,10 +57,10 @@ def test_each_patch_keeps_its_place_frame_and_window(sizes):
             expected.append(((image, t), (image, t, i // 4, j // 4)))
             column += 1
     for ids, which in ((segments, 0), (windows, 1)):
-        wanted = [x[which] for x in expected]
+        expected_ids = [x[which] for x in expected]
         for a, b in itertools.pairwise(range(total)):
-            assert (ids[a] == ids[b]) == (wanted[a] == wanted[b])
-        assert len(set(ids[:total])) == len(set(wanted)) and (ids[:total] > 0).all()
+            assert (ids[a] == ids[b]) == (expected_ids[a] == expected_ids[b])
+        assert len(set(ids[:total])) == len(set(expected_ids)) and (ids[:total] > 0).all()
     assert not segments[total:].any() and not windows[total:].any()
     assert not packed.patches[0].any() and not packed.segment_ids[0].any()
 

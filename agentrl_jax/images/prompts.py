@@ -1,6 +1,6 @@
 """`ChatImages`: how the prompts of a model family show images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,6 +98,15 @@ def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
         "\n\n<start_of_image>",
         "<end_of_image>\n\n",
     )
+
+
+def refuse_images(calls: Iterable[Call], reader: str) -> None:
+    """Raises UserError where a call's prompt shows images, which `reader` is not given."""
+    if any(call.images for call in calls):
+        raise UserError(
+            f"{reader} sees no images: leave it out, or give the agent a context without images "
+            "(LastImages(0))"
+        )
 
 
 class ImagePrompter:

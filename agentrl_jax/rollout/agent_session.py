@@ -12,7 +12,8 @@ import numpy as np
 
 from agentrl_jax.context import NoteRequest
 from agentrl_jax.engine import Engine
-from agentrl_jax.errors import UserError
+from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.images.loading import ImageError
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.messages import Message, ToolSchema, with_call_ids
 from agentrl_jax.renderer import TokenIds
@@ -136,11 +137,18 @@ class AgentSession:
             self._note_names.append(request.name)
 
     async def _next_prompt(self) -> tuple[TokenIds, Call | None, NoteRequest | None]:
-        """As `PromptBuilder.next_prompt`; a long text is tokenized in a thread, for others wait."""
+        """As `PromptBuilder.next_prompt`; in a thread where a text is long or there are images, for
+        others wait.
+        """
         new_messages = self.turns[-1].observation if self.turns else self.opening
-        if sum(len(message.text) for message in new_messages) < LARGE_TEXT:
-            return self._prompt_builder.next_prompt(self.turns, self._notes)
-        return await asyncio.to_thread(self._prompt_builder.next_prompt, self.turns, self._notes)
+        is_small = sum(len(message.text) for message in new_messages) < LARGE_TEXT
+        try:
+            if is_small and not any(message.images for message in new_messages):
+                return self._prompt_builder.next_prompt(self.turns, self._notes)
+            build = self._prompt_builder.next_prompt
+            return await asyncio.to_thread(build, self.turns, self._notes)
+        except ImageError as error:  # of this episode, which is dropped and counted
+            raise EnvironmentFailure(str(error), "nonsense") from error
 
     def _parse(self, call: Call) -> Message:
         message = self.agent.renderer.parse(call.action, self.start.tools)

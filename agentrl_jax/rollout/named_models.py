@@ -10,6 +10,7 @@ import numpy as np
 
 from agentrl_jax.engine import Engine, Scorer
 from agentrl_jax.errors import EnvironmentFailure, UserError
+from agentrl_jax.images.prompts import refuse_images
 from agentrl_jax.messages import Message
 from agentrl_jax.renderer import Renderer, TokenIds
 from agentrl_jax.rollout.agent import Agent
@@ -205,6 +206,7 @@ def _same_tokenizer(a: Renderer, b: Renderer) -> bool:
 def _recorded_tokens(trajectory: Trajectory) -> tuple[TokenIds, np.ndarray]:
     """The tokens of a trajectory up to its last action, and which of them are actions."""
     calls = trajectory.calls
+    refuse_images(calls, "a model that scores trajectories")
     tokens = calls[-1].ids if calls else np.zeros(0, np.int32)
     is_action = np.zeros(len(tokens), bool)
     for call in calls:

@@ -65,14 +65,14 @@ def _distributions() -> Mapping[str, Sequence[str]]:
 
 def _library_folder(folder: str, name: str) -> str:
     """Where the shared libraries of a module's wheel are, if it has some."""
-    own = os.path.join(folder, f"{name}.libs")
-    if os.path.exists(own):
-        return own
+    direct = os.path.join(folder, f"{name}.libs")
+    if os.path.exists(direct):
+        return direct
     names = [
         distribution.replace("-", "_").lower() for distribution in _distributions().get(name, ())
     ]
     paths = (os.path.join(folder, f"{distribution}.libs") for distribution in names)
-    return next(filter(os.path.exists, paths), own)
+    return next(filter(os.path.exists, paths), direct)
 
 
 def module_rules(modules: Sequence[str]) -> tuple[dict[str, str], list[FileRule]]:

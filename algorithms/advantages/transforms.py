@@ -86,7 +86,7 @@ def shared_call_key(inputs: CreditInputs) -> np.ndarray:
 
 
 def shared_prefix_key(inputs: CreditInputs) -> np.ndarray:
-    """Tokens of a group are shared where they and everything before them are equal, int [N].
+    """Tokens of a group are shared where they and all before them, images too, are equal, int [N].
 
     For trajectories that were written to a log and read back, and for branches within a call.
     Members that happen to begin with the same tokens count as branches too.
@@ -95,10 +95,9 @@ def shared_prefix_key(inputs: CreditInputs) -> np.ndarray:
     for group, trajectory in zip(inputs.trajectory_group.tolist(), inputs.trajectories):
         for call in trajectory.calls:
             forced = len(call.sampling.forced)
-            digest = hashlib.blake2b(
-                np.concatenate([call.prompt, call.action[:forced]]).astype(np.int64).tobytes(),
-                digest_size=16,
-            )
+            digest = hashlib.blake2b(repr(call.images).encode(), digest_size=16)
+            prefix = np.concatenate([call.prompt, call.action[:forced]])
+            digest.update(prefix.astype(np.int64).tobytes())
             for token in call.action[forced:].astype(np.int64):
                 digest.update(token.tobytes())
                 keys.append((group, digest.digest()))

@@ -17,6 +17,7 @@ from agentrl_jax.distributed.resharding import reshard
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh, replicated_sharding
 from agentrl_jax.engine import Engine, PromptImage
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.prompts import refuse_images
 from agentrl_jax.policy import Params
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
@@ -149,6 +150,7 @@ class BestOfNSelector:
     def __call__(self, candidates: Sequence[Sequence[Call]]) -> list[int]:
         """The index of the selected call among each prompt's candidates."""
         calls = [call for group in candidates for call in group]
+        refuse_images(calls, "an utterance critic")
         states = [decode_ids(call.prompt, self._agent) for call in calls]
         utterances = [decode_ids(call.action, self._agent) for call in calls]
         q = self._critic_trainer.min_target_q(self._target, states, utterances)

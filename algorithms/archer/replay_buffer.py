@@ -11,6 +11,7 @@ import numpy as np
 
 from agentrl_jax.algorithms.advantages.returns import reward_to_go
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.prompts import refuse_images
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Trajectory
 
@@ -56,6 +57,7 @@ def transitions_of(trajectory: Trajectory, agent: Agent, gamma: float) -> list[T
     if any(not turn.calls for turn in turns):
         raise UserError("a turn without a call cannot be replayed: give demonstrations their calls")
     calls = [turn.calls[-1] for turn in turns]
+    refuse_images(calls, "an utterance critic")
     states = [decode_ids(call.prompt, agent) for call in calls]
     if not turns or turns[-1].terminated:
         states.append(EMPTY_TEXT)

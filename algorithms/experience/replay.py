@@ -264,4 +264,6 @@ class SolvedSteps(_FifoBuffer):
 
 
 def _state_action_key(trajectory: Trajectory) -> tuple[bytes, ...]:
-    return tuple(ids.tobytes() for call in trajectory.calls for ids in (call.prompt, call.action))
+    calls = trajectory.calls
+    images = (repr(call.images).encode() for call in calls)
+    return (*(ids.tobytes() for call in calls for ids in (call.prompt, call.action)), *images)

@@ -102,10 +102,10 @@ class ToolNecessity:
     weight: float
 
     def __call__(self, group: Group, step: int) -> Group:
-        played = [t for t in group.trajectories if t.turns]
-        used = [any(called_tools(turn) for turn in t.turns) for t in played]
+        trajectories = [t for t in group.trajectories if t.turns]
+        used = [any(called_tools(turn) for turn in t.turns) for t in trajectories]
         rates = [
-            [succeeded(t) for t, tools in zip(played, used) if tools == kind]
+            [succeeded(t) for t, tools in zip(trajectories, used) if tools == kind]
             for kind in (True, False)
         ]
         if not all(rates):

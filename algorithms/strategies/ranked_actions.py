@@ -143,6 +143,8 @@ class _RankingEngine:
         parent: Call | None = None,
         images: Sequence[PromptImage] = (),
     ) -> "Future[Call]":
+        if images:
+            raise UserError("actions are ranked without images: leave ranking off")
         return asyncio.run_coroutine_threadsafe(
             self._choose_action(ids, sampling, key, parent), asyncio.get_running_loop()
         )

@@ -28,6 +28,7 @@ SPLITS: Mapping[str, tuple[range, int]] = {
 }
 _TYPES = ("SinkBasin", "Microwave", "Fridge")  # named in the rules, whether they are there or not
 _LAMP = "DeskLamp"
+_LAMP_PLACES = ("Desk", "SideTable", "Dresser", "CoffeeTable", "DiningTable", "Shelf")
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,9 @@ def generated_problem(
         fits = {t: constants.VAL_RECEPTACLE_OBJECTS[t] for t in types}
         portable = [kind for kind in kinds if any(kind in fits[t] for t in types)]
         needed = constants.VAL_ACTION_OBJECTS[ability] if ability else set(portable)
-        targets = [kind for kind in portable if kind in needed and kind != _LAMP]
-        has_lamp = _LAMP in portable
+        targets = [kind for kind in portable if kind in needed]
+        stands = [name for name, kind in receptacles.items() if kind in _LAMP_PLACES]
+        has_lamp = _LAMP in kinds and bool(stands)
         if not targets or (appliance and appliance not in types) or (is_light and not has_lamp):
             continue
         target = str(rng.choice(targets))
@@ -90,10 +92,12 @@ def generated_problem(
         objects = dict[str, tuple[str, str]]()
         for _ in range(2 if family == "pick_two_obj_and_place" else 1):
             _put(rng, objects, target, sources)
-        others = [kind for kind in portable if kind not in (target, _LAMP)]
-        extra = [str(rng.choice(others)) for _ in range(num_objects if others else 0)]
-        for kind in [*([_LAMP] if has_lamp else []), *extra]:
-            _put(rng, objects, kind, [name for name, t in receptacles.items() if kind in fits[t]])
+        if has_lamp:
+            _put(rng, objects, _LAMP, stands)
+        others = [kind for kind in portable if kind != target]
+        for kind in rng.choice(others, size=num_objects if others else 0):
+            places = [name for name, t in receptacles.items() if kind in fits[t]]
+            _put(rng, objects, str(kind), places)
         return Problem(family, target, place, plan, receptacles, objects)
 
 

@@ -119,11 +119,11 @@ def set_goal(task: TaskKey, grid: Grid) -> Goal:
 
 
 def _act(env: "GridGrounding", thought: str, action: str, points: Sequence[boxes.Point]) -> Message:
-    shown = [[round(x), round(y)] for x, y in points]
+    pixels = [[round(x), round(y)] for x, y in points]
     if action == "drag":
-        call = tool_action("drag", start_point=shown[0], end_point=shown[-1])
+        call = tool_action("drag", start_point=pixels[0], end_point=pixels[-1])
     else:
-        call = tool_action(action, point=shown[0])
+        call = tool_action(action, point=pixels[0])
     return call.replace(content=f"Thought: {thought}")
 
 

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.views import View
@@ -30,10 +30,18 @@ _OTHERS = ("enhance", "filter", "resize", "autocontrast", "equalize", "convert",
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, and the box of a crop that is written in numbers."""
+    """An operation of a program.
+
+    Args:
+        name: of CORE or another.
+        box: of a crop that is written in numbers.
+        keeps_size: a quarter turn within the old width and height, which cuts unless these are
+            equal.
+    """
 
     name: str
     box: tuple[float, float, float, float] | None = None
+    keeps_size: bool = False
 
 
 def inverse(operation: str) -> str:
@@ -71,8 +79,9 @@ def _number(node: ast.expr | None) -> float | None:
         value = ast.literal_eval(node) if node is not None else None
     except (ValueError, TypeError, SyntaxError):
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
 
 
 class _Reader(ast.NodeVisitor):
@@ -89,7 +98,10 @@ class _Reader(ast.NodeVisitor):
         if name == "crop":
             self.operations.append(Operation("crop", _box(arguments)))
         elif name == "rotate":
-            self.operations.append(_rotation(_number(arguments[0] if arguments else None)))
+            turn = _rotation(_number(arguments[0] if arguments else None))
+            expands = any(k.arg == "expand" for k in node.keywords)
+            is_quarter = turn.name in ("rotate_90", "rotate_270")
+            self.operations.append(replace(turn, keeps_size=is_quarter and not expands))
         elif name == "rot90":
             count = 1.0 if len(arguments) < 2 else _number(arguments[1])
             self.operations.append(_rotation(None if count is None else 90 * count))
@@ -141,10 +153,13 @@ def view_after(view: View | None, operations: Sequence[Operation]) -> View | Non
     for operation in operations:
         if view is None or operation.name in ("rotate_other", "resize"):
             return None
+        if operation.keeps_size and view.size[0] != view.size[1]:
+            return None
         if operation.name in TURNS:
             view = apply(view, operation.name)
         elif operation.name == "crop":
-            if operation.box is None:
+            # a negative corner pads the image, or counts from the end
+            if operation.box is None or min(operation.box[:2]) < 0:
                 return None
             box = boxes.clipped(operation.box, *view.size)
             view = view.crop(box) if boxes.area(box) else None

@@ -29,7 +29,7 @@ from agentrl_jax.envs.vision.pages import (
     make_slide,
     render_slide,
 )
-from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.envs.vision.views import View, full_view
 from agentrl_jax.messages import Message, user
 
 _ACTION = re.compile(
@@ -67,13 +67,13 @@ def _expert_action(env: "PageQuestions", rng: np.random.Generator) -> str:
     facts = env.facts()
     for number in env.question.pages if env.turns_left > 1 else ():
         slide = make_slide(env.world_seed, number)
-        if number not in env.shown:
+        if number not in env.retrieved:
             return turn_text(
                 f"{facts}I need the page of {slide.company} on {slide.topic} in {slide.year}.",
                 "search",
                 f"{slide.company} {slide.topic} {slide.year}",
             )
-        if env.crops and not env.has_read(number) and env.shown[-1] == number:
+        if env.crops and not env.has_read(number) and env.retrieved[-1] == number:
             box = env.last_view.shown_box(env.needed_box(slide), env.view)
             return turn_text(
                 f"The page {slide.title} has what I need; I look closer.",
@@ -159,8 +159,8 @@ class PageQuestions(ImageEnvironment):
         self.question = ask_pages(self.task, self.world_seed, self.num_pages)
 
     def _reset_state(self) -> None:
-        self.shown: tuple[int, ...] = ()  # the pages, in order
-        self.last_view: View = whole(WIDTH, HEIGHT)  # of the page that was shown last
+        self.retrieved: tuple[int, ...] = ()  # the pages, in order
+        self.last_view: View = full_view(WIDTH, HEIGHT)  # of the page that was shown last
         self.looks: tuple[tuple[int, View], ...] = ()  # what was shown in detail
         self.searches = 0
 
@@ -186,7 +186,7 @@ class PageQuestions(ImageEnvironment):
         """What the pages that were looked at tell."""
         facts = ""
         for number in self.question.pages:
-            if number in self.shown and (self.has_read(number) or not self.crops):
+            if number in self.retrieved and (self.has_read(number) or not self.crops):
                 slide, region = make_slide(self.world_seed, number), self.question.region
                 regions = range(len(REGIONS)) if region is None else [region]
                 values = ", ".join(f"{REGIONS[i]} {slide.values[i]}" for i in regions)
@@ -204,7 +204,7 @@ class PageQuestions(ImageEnvironment):
             observation = self._crop(body)
         elif tag != "answer":
             tag, observation = "", (user(f"Invalid action. Write {self.forms}."),)
-        relevant = [float(number in self.question.pages) for number in self.shown]
+        relevant = [float(number in self.question.pages) for number in self.retrieved]
         needed = self.question.pages
         info: dict[str, Any] = {
             "ndcg": ndcg(relevant, len(needed)),
@@ -234,17 +234,17 @@ class PageQuestions(ImageEnvironment):
 
     def _search(self, query: str) -> Messages:
         self.searches += 1
-        found = library_index(self.world_seed, self.num_pages).search(query, _MAX_RESULTS)
-        numbers = [int(page.title[1:]) for page in found]
-        new = [number for number in numbers if number not in self.shown]
+        pages = library_index(self.world_seed, self.num_pages).search(query, _MAX_RESULTS)
+        numbers = [int(page.title[1:]) for page in pages]
+        new = [number for number in numbers if number not in self.retrieved]
         if not new:
             return (user("No further page was found."),)
-        self.shown += (new[0],)
-        self.last_view = whole(WIDTH, HEIGHT)
+        self.retrieved += (new[0],)
+        self.last_view = full_view(WIDTH, HEIGHT)
         return (self._shown_page(""),)
 
     def _crop(self, body: str) -> Messages:
-        if not self.shown:
+        if not self.retrieved:
             return (user("Error: there is no image yet; search for a page first."),)
         view = self.last_view
         try:
@@ -253,11 +253,11 @@ class PageQuestions(ImageEnvironment):
             return (user(f"Error: {error}."),)
         region = view.source_box(view.from_shown(box, self.view))
         self.last_view = View(boxes.padded(region, _PADDING, WIDTH, HEIGHT))
-        self.looks += ((self.shown[-1], self.last_view),)
+        self.looks += ((self.retrieved[-1], self.last_view),)
         return (self._shown_page("The part of the page."),)
 
     def _shown_page(self, text: str) -> Message:
-        slide = make_slide(self.world_seed, self.shown[-1])
+        slide = make_slide(self.world_seed, self.retrieved[-1])
         pixels = self.last_view.pixels(render_slide(slide), self.view)
         size = f"{pixels.shape[1]}x{pixels.shape[0]} pixels."
         return look(f"{text} {size}".strip(), pixels)

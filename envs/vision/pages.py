@@ -25,7 +25,7 @@ REGIONS = ("North", "South", "East", "West", "Coast", "Islands")
 YEARS = (2021, 2022, 2023)
 FORMS = ("table", "chart", "document")
 PAGES_OF_COMPANY = len(TOPICS) * len(YEARS)
-_STARTS, _ENDS = ("Bal", "Cor", "Dra", "Fel", "Gor", "Hal", "Jor", "Kel", "Lum", "Mor"), (
+_STARTS, _ENDS = ("Bal", "Cor", "Dra", "Fel", "Gor", "Hal", "Jor", "Kel", "Lum", "Nev"), (
     "to", "vex", "min", "dar", "quist", "lon", "pex", "zur", "wick", "nor",
 )  # fmt: skip
 _MIDDLES = ("", "a", "e", "i", "o", "u")

@@ -23,7 +23,7 @@ from agentrl_jax.envs.vision.scenes import (
     make_scene,
     render_scene,
 )
-from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.envs.vision.views import View, full_view
 from agentrl_jax.messages import Message
 
 _BOX_BLOCK = re.compile(r"```json\s*(\[.*?\])\s*```", re.DOTALL)
@@ -66,8 +66,8 @@ def _expert_action(env: "RegionQuestions", rng: np.random.Generator) -> str:
     """Names the box of the objects, then says what it saw and answers."""
     if env.region is None:
         names = " and the ".join(env.question.evidence)
-        shown = env.scene_view.shown_box(env.target, env.view)
-        box = boxes.padded(shown, 1, env.view, env.view)
+        visible = env.scene_view.shown_box(env.target, env.view)
+        box = boxes.padded(visible, 1, env.view, env.view)
         return f"I look at the {names}.\n{region_text(box, names)}"
     items = [env.scene.named(name) for name in env.question.evidence]
     facts = " ".join(f"The {o.name} has the code {o.code} and {o.dots} dots." for o in items)
@@ -134,7 +134,7 @@ class RegionQuestions(ImageEnvironment):
         self.view = checked_int("view", view, 28, 4096)
         self.num_objects = checked_int("objects", objects, 6, 20)
         self.scene, self.question = _NO_SCENE, _NO_QUESTION
-        self.scene_view = whole(self.size, self.size)
+        self.scene_view = full_view(self.size, self.size)
         self._reset_state()
 
     def _open(self) -> None:
@@ -158,9 +158,9 @@ class RegionQuestions(ImageEnvironment):
     def _opening_messages(self) -> Messages:
         ask_next = ASK_ANSWER if self.region is not None else ASK_REGION
         instruction = f"\n{ask_next}" if self.instruction else ""
-        return (self._shown(self.scene_view, f"{self._question_text()}{instruction}"),)
+        return (self._image_message(self.scene_view, f"{self._question_text()}{instruction}"),)
 
-    def _shown(self, view: View, text: str) -> Message:
+    def _image_message(self, view: View, text: str) -> Message:
         return look(text, view.pixels(render_scene(self.scene), self.view))
 
     def _respond(self, message: Message) -> Reply:
@@ -174,7 +174,7 @@ class RegionQuestions(ImageEnvironment):
             box, self.region, prefix = None, self.scene_view, f"{NO_REGION}: {error}.\n"
         if box is not None:
             self.iou = boxes.iou(self.region.box, self.target)
-        reply = self._shown(self.region, f"{prefix}{self._question_text()}\n{ASK_ANSWER}")
+        reply = self._image_message(self.region, f"{prefix}{self._question_text()}\n{ASK_ANSWER}")
         info = {"formatted": box is not None, "void": box is None, "iou": self.iou, "answer": None}
         return Reply((reply,), info=info)
 

@@ -138,8 +138,8 @@ def physics_factors(room: Room, layout: Layout) -> list[float]:
     factors = []
     for i in range(len(layout)):
         colliding = sum(i in pair for pair in pairs) / others
-        own = [violated for thing, violated in checks if thing == i]
-        factors.append(1 - (colliding + sum(own) / len(own)) / 2)
+        checked = [violated for thing, violated in checks if thing == i]
+        factors.append(1 - (colliding + sum(checked) / len(checked)) / 2)
     return factors
 
 
@@ -201,7 +201,7 @@ def _walkway(room: Room, layout: Layout, floor: Sequence[int]) -> float:
         near |= (abs(x - px) < (w + _PERSON) / 2) & (abs(y - py) < (d + _PERSON) / 2)
     if taken.all():
         return 0.0
-    labels, _ = ndimage.label(~near)
+    labels = np.asarray(ndimage.label(~near)[0])  # type: ignore[index]
     label = labels[0, columns // 2]
     if not label:
         return 0.0

@@ -27,7 +27,7 @@ from agentrl_jax.envs.vision.scenes import (
     render_scene,
 )
 from agentrl_jax.envs.vision.scripted_looks import SCENE_POLICIES
-from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.envs.vision.views import View, full_view
 from agentrl_jax.images.loading import image_part
 from agentrl_jax.messages import Message, user
 from agentrl_jax.tools import Tool, ToolOutput
@@ -103,7 +103,7 @@ class SceneQuestions(ImageEnvironment):
         self.question = ask(self.task, self.scene)
 
     def _reset_state(self) -> None:
-        self.views: tuple[View, ...] = (whole(self.size, self.size),)
+        self.views: tuple[View, ...] = (full_view(self.size, self.size),)
         self.points: tuple[boxes.Point, ...] = ()
         self.thought_points = 0
         self.malformed_turns = 0

@@ -111,8 +111,8 @@ def expert_action(env: TransformEpisode, rng: np.random.Generator) -> Message | 
             return _turn(env, thought, name, 0)
         return _turn(env, "I turn it on.", "rotate_90", index)
     if problem.target and env.turns_left > 1 and not _shows_target(env, view):
-        whole = [i for i, image in enumerate(env.images) if _holds(env, image.view)]
-        return _crop(env, f"I look at the {problem.target} in detail.", whole[-1], 0.1)
+        complete = [i for i, image in enumerate(env.images) if _holds(env, image.view)]
+        return _crop(env, f"I look at the {problem.target} in detail.", complete[-1], 0.1)
     return _answer(_reason(env), problem.answer)
 
 

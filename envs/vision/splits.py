@@ -74,7 +74,7 @@ def split_overlap(generators: Generators, split: str, tasks: int) -> dict[str, i
     """How many generators, phrasings and seeds `tasks` drawn tasks of a split share with as many of
     the training split.
     """
-    keys = {name: list(_drawn(generators, name, tasks)) for name in ("train", split)}
+    keys = {name: list(_draw_tasks(generators, name, tasks)) for name in ("train", split)}
     return {
         "generator": len({k.generator for k in keys["train"]} & {k.generator for k in keys[split]}),
         "phrasing": len({k.phrasing for k in keys["train"]} & {k.phrasing for k in keys[split]}),
@@ -82,6 +82,6 @@ def split_overlap(generators: Generators, split: str, tasks: int) -> dict[str, i
     }
 
 
-def _drawn(generators: Generators, split: str, tasks: int) -> Iterator[TaskKey]:
+def _draw_tasks(generators: Generators, split: str, tasks: int) -> Iterator[TaskKey]:
     rng, kinds = np.random.default_rng(0), generators.names(split)
     return (generators.draw(rng, split, kinds) for _ in range(tasks))

@@ -10,7 +10,7 @@ from agentrl_jax.envs.vision.image_operations import TURNS, apply, inverse
 from agentrl_jax.envs.vision.images import SHAPES, WHITE, Image, blank, write
 from agentrl_jax.envs.vision.scenes import OBJECT, Scene, SceneObject, make_scene, render_scene
 from agentrl_jax.envs.vision.splits import Generators, TaskKey
-from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.envs.vision.views import View, full_view
 
 BANNER = 32  # pixels above the scene, in which the way up is written
 CORRUPTIONS = ("none", *TURNS)
@@ -62,7 +62,7 @@ class TransformTask:
     @property
     def first_view(self) -> View:
         """The corrupted image, as a view of the upright canvas."""
-        view = whole(self.scene.size, self.scene.size + BANNER)
+        view = full_view(self.scene.size, self.scene.size + BANNER)
         return view if self.corruption == "none" else apply(view, self.corruption)
 
     @property

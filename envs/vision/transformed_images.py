@@ -241,10 +241,10 @@ class TransformedImages(ImageEnvironment):
         if is_crop and image.view is not None and self.problem.target:
             overlap = boxes.iou(image.view.box, self.problem.target_box)
             self.crop_iou = max(self.crop_iou, overlap)
-        shown = fitted(pixels, self.view)
-        height, width = (pixels if self.code else shown).shape[:2]
+        preview = fitted(pixels, self.view)
+        height, width = (pixels if self.code else preview).shape[:2]
         text = f"Image {len(self.images) - 1}: {width}x{height} pixels."
-        return ToolOutput(text, images=(image_part(shown),))
+        return ToolOutput(text, images=(image_part(preview),))
 
     def _respond(self, message: Message) -> Reply:
         answer, observation = PROTOCOL.answer_of(message.text), ()
@@ -256,7 +256,7 @@ class TransformedImages(ImageEnvironment):
             self.last_failed = info["tool_errors"] > 0
             if self.last_failed:
                 last = observation[-1]
-                observation = (*observation[:-1], last.replace(content=f"{last.text} {_ADVICE}"))
+                observation = (*observation[:-1], last.replace(content=f"{last.text}\n{_ADVICE}"))
         is_void = answer is None and not info["called_tools"]
         is_turn = (is_call_turn if message.tool_calls else is_answer_turn)(message.text)
         is_formatted = not is_void and info.get("formatted", True) and is_turn

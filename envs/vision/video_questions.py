@@ -164,8 +164,8 @@ class VideoQuestions(ImageEnvironment):
 
     def has_seen(self, event: int) -> bool:
         """Whether a frame of an event was shown."""
-        shown = self.video.events[event]
-        return any(shown.start <= frame <= shown.end for frame in self.seen_frames)
+        span = self.video.events[event]
+        return any(span.start <= frame <= span.end for frame in self.seen_frames)
 
     def _spread(self, start: int, end: int, count: int) -> list[int]:
         return [int(frame) for frame in np.linspace(start, end, count).round()]

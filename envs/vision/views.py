@@ -101,11 +101,11 @@ class View:
         for _ in range(self.turns):
             x1, y1, x2, y2 = y1, width - x2, y2, width - x1
             width, height = height, width
-        shown = self.shown_size(longest)
-        seen = boxes.scaled((x1, y1, x2, y2), shown[0] / width, shown[1] / height)
-        return boxes.clipped(seen, *shown)
+        visible = self.shown_size(longest)
+        seen = boxes.scaled((x1, y1, x2, y2), visible[0] / width, visible[1] / height)
+        return boxes.clipped(seen, *visible)
 
 
-def whole(width: int, height: int) -> View:
+def full_view(width: int, height: int) -> View:
     """The view of a whole image."""
     return View((0.0, 0.0, float(width), float(height)))

@@ -1,4 +1,4 @@
-"""`steps`: environment steps per second, in this process and through one worker process.
+"""`steps`: environment steps per second, in this process and through worker processes.
 
 Generates the table of docs/datasets.md.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.envs.lmrl.published_statistics import PUBLISHED_DATASETS
-from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch import dataclass_flags, doc_tables
 from agentrl_jax.launch.benchmarks.rivals import round_significant
 from agentrl_jax.launch.benchmarks.shapes import run_environment
 from agentrl_jax.launch.dataclass_flags import option
@@ -38,11 +38,13 @@ class Stepping:
     )
     player: str = option("random", "The scripted policy whose actions are replayed.")
     episodes: int = option(8, "Different episodes to replay.", 1)
-    num_envs: int = option(16, "Environments at once in the worker process.", 1)
+    workers: int = option(1, "Worker processes.", 1)
+    num_envs: int = option(16, "Environments at once in each worker process.", 1)
     seconds: float = option(2.0, "Seconds of each measurement.", 0.01)
     page: str = option(
         "", "The page whose table `steps` is replaced, docs/datasets.md; empty: none."
     )
+    option: tuple[str, ...] = option((), "name=value for the constructors; may be repeated.")
 
     def prepare(self) -> None:
         """Uses none of this process's devices."""
@@ -61,9 +63,8 @@ class Stepping:
             f"| {name} | {inline:,.0f} | {worker:,.0f} |"
             for name, (inline, worker) in rates.items()
         ]
-        table = "\n".join(
-            ["| steps a second | this process | one worker process |", "|---|---|---|", *lines]
-        )
+        heading = f"| steps a second | this process | {_processes(self.workers)} |"
+        table = "\n".join([heading, "|---|---|---|", *lines])
         if self.page:
             doc_tables.replace_section(Path(self.page), "steps", table)
         print(table)
@@ -71,24 +72,31 @@ class Stepping:
             "bench": "steps",
             "player": self.player,
             "worlds": self.num_envs,
+            "workers": self.workers,
             "steps_per_second": rates,
             **run_environment(),
         }
 
     def measure(self, name: str) -> tuple[float, float]:
-        """Steps per second in this process, and through a worker process."""
+        """Steps per second in this process, and through the worker processes."""
+        options = dataclass_flags.parse_literals(self.option)
         env_server = EnvServer(lambda: None)
         try:
             scripts = [
-                record_script(env_server, Task(name, seed), self.player)
+                record_script(env_server, Task(name, seed, options), self.player)
                 for seed in range(self.episodes)
             ]
             inline = step_rate(inline_steps(env_server, scripts), self.seconds)
         finally:
             env_server.stop()
         return round_significant(inline), round_significant(
-            asyncio.run(worker_step_rate(scripts, self.num_envs, self.seconds))
+            asyncio.run(worker_step_rate(scripts, self.num_envs, self.seconds, self.workers))
         )
+
+
+def _processes(count: int) -> str:
+    """As the heading of a column."""
+    return "one worker process" if count == 1 else f"{count} worker processes"
 
 
 def record_script(env_server: EnvServer, task: Task, scripted_policy: str) -> Script:
@@ -119,9 +127,13 @@ def step_rate(steps: Iterator[None], seconds: float) -> float:
     return count / (time.perf_counter() - began)
 
 
-async def worker_step_rate(scripts: Sequence[Script], num_envs: int, seconds: float) -> float:
-    """Steps per second of `num_envs` environments that replay the episodes in a worker process."""
-    pool, count = ProcessPool(1), 0
+async def worker_step_rate(
+    scripts: Sequence[Script], num_envs: int, seconds: float, workers: int = 1
+) -> float:
+    """Steps per second of `num_envs` environments in each of some worker processes, which replay
+    the episodes.
+    """
+    pool, count = ProcessPool(workers), 0
 
     async def play_script(task: Task, actions: Sequence[Message]) -> None:
         nonlocal count
@@ -141,7 +153,7 @@ async def worker_step_rate(scripts: Sequence[Script], num_envs: int, seconds: fl
         await play_script(*scripts[0])  # what the environment loads is not timed
         before, began = count, time.perf_counter()
         async with asyncio.timeout(seconds):
-            await asyncio.gather(*map(repeat_scripts, range(num_envs)))
+            await asyncio.gather(*map(repeat_scripts, range(num_envs * workers)))
     except TimeoutError:
         return (count - before) / (time.perf_counter() - began)
     finally:

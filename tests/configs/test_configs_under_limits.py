@@ -37,6 +37,9 @@ def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
         pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
     if "Served" in experiment.environment.name:
         pytest.skip("it needs a server: tests/tool_servers/test_verl_python.py")
+    if name == "agentgym_rl":
+        pytest.importorskip("minigrid", reason="minigrid is not installed")
+        pytest.importorskip("scienceworld", reason="scienceworld is not installed")
     if "Remote" in experiment.environment.name:
         pytest.importorskip("mcp", reason="the SDK of MCP is not installed")
     if isinstance(experiment.policy, LoraConfig):  # it names a model of the Hub

@@ -45,12 +45,13 @@ NEEDS = {
     "agentrl/ScienceWorld-v0": "scienceworld",
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
-# They need a server: tests/tool_servers/test_agent_gym.py, test_verl_python.py, test_openenv.py,
-# test_nemo_gym.py
+# They need a server or a file: tests/tool_servers/test_agent_gym.py, test_verl_python.py,
+# test_openenv.py, test_nemo_gym.py, test_jericho.py
 SERVED = {
     "agentrl/AgentGym-v0",
     "agentrl/OpenEnv-v0",
     "agentrl/NemoGym-v0",
+    "agentrl/Jericho-v0",
     "agentrl/ServedCodeProblems-v0",
 }
 # They run code, which needs Landlock here.

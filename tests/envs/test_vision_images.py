@@ -23,7 +23,7 @@ from agentrl_jax.envs.vision.scenes import SCENE_QUESTIONS
 from agentrl_jax.envs.vision.splits import SPLITS, Generators, split_overlap
 from agentrl_jax.envs.vision.transform_tasks import TRANSFORM_QUESTIONS
 from agentrl_jax.envs.vision.videos import VIDEO_QUESTIONS
-from agentrl_jax.envs.vision.views import View, whole
+from agentrl_jax.envs.vision.views import View, full_view
 from agentrl_jax.errors import UserError
 
 ALL_GENERATORS = (
@@ -44,7 +44,7 @@ turns = st.lists(st.sampled_from(TURNS), max_size=6)
 @settings(max_examples=60, deadline=None)
 @given(turns)
 def test_a_view_is_what_numpy_makes_of_the_image(names):
-    view, image = whole(30, 20), SOURCE
+    view, image = full_view(30, 20), SOURCE
     for name in names:
         view, image = apply(view, name), NUMPY[name](image)
     np.testing.assert_array_equal(view.pixels(SOURCE, 30), image)
@@ -54,7 +54,7 @@ def test_a_view_is_what_numpy_makes_of_the_image(names):
 @settings(max_examples=60, deadline=None)
 @given(turns, st.data())
 def test_crops_of_turned_crops_are_cut_from_the_source(names, data):
-    view, image = whole(30, 20), SOURCE
+    view, image = full_view(30, 20), SOURCE
     for name in [*names, "rotate_90"]:
         width, height = (int(side) for side in view.size)
         x1, y1 = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
@@ -77,7 +77,7 @@ def test_shown_boxes_and_boxes_of_the_source_are_inverse(names, longest):
 
 @pytest.mark.parametrize("name", TURNS)
 def test_the_inverse_of_a_turn_rights_the_image(name):
-    assert apply(apply(whole(30, 20), name), inverse(name)).is_upright
+    assert apply(apply(full_view(30, 20), name), inverse(name)).is_upright
 
 
 @pytest.mark.parametrize(

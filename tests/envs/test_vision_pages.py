@@ -109,8 +109,8 @@ def test_a_search_shows_the_best_page_that_was_not_shown():
     query = f"{slide.company} {slide.topic} {slide.year}"
     for _ in range(2):
         env.step(turn_text("I search.", "search", query))
-    assert env.shown[0] == 17 and len(set(env.shown)) == 2
-    assert make_slide(0, env.shown[1]).company == slide.company
+    assert env.retrieved[0] == 17 and len(set(env.retrieved)) == 2
+    assert make_slide(0, env.retrieved[1]).company == slide.company
 
 
 def test_a_crop_is_cut_from_the_last_image_at_full_resolution():
@@ -120,8 +120,8 @@ def test_a_crop_is_cut_from_the_last_image_at_full_resolution():
     (reply,), *_ = env.step(turn_text("I look.", "bbox", "[12, 30, 60, 60]"))
     box = [round(x * 448 / 168) for x in (12, 30, 60, 60)]
     part = render_slide(slide)[box[1] - 4 : box[3] + 4, box[0] - 4 : box[2] + 4]
-    shown = ImageReader().pixels(reply.images[0])
-    assert shown.shape[1] == 168 and abs(shown.mean() - part.mean()) < 2
+    pixels = ImageReader().pixels(reply.images[0])
+    assert pixels.shape[1] == 168 and abs(pixels.mean() - part.mean()) < 2
     env.step(turn_text("I look again.", "bbox", "[0, 0, 84, 50]"))
     first, second = (view.box for _, view in env.looks)
     assert second[0] >= first[0] - 4 and second[2] < first[2]

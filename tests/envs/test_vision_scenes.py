@@ -71,10 +71,10 @@ def test_answers_follow_from_the_pixels(kind: str):
 def test_the_expert_sees_its_evidence_and_the_guesser_is_at_chance():
     rates = {}
     for player in ("expert", "guessing"):
-        played = [play_scripted_episode(scene_env(), player, seed).turns for seed in range(150)]
-        rates[player] = np.mean([turns[-1].info["success"] for turns in played])
+        episodes = [play_scripted_episode(scene_env(), player, seed).turns for seed in range(150)]
+        rates[player] = np.mean([turns[-1].info["success"] for turns in episodes])
         if player == "expert":
-            assert all(turns[-1].info["evidence"] == 1 for turns in played)
+            assert all(turns[-1].info["evidence"] == 1 for turns in episodes)
     assert rates["expert"] == 1 and 0.1 < rates["guessing"] < 0.32
 
 
@@ -187,7 +187,7 @@ def test_mgpo_returns_the_crop_and_asks_again():
     part = render_scene(env.scene)[4 * box[1] : 4 * box[3], 4 * box[0] : 4 * box[2]]
     np.testing.assert_array_equal(pixels(reply), part)
     assert reply.text.count(env.question.text) == 1 and "boxed" in reply.text
-    assert info["iou"] == pytest.approx(boxes.iou(tuple(4 * x for x in box), item.box))
+    assert info["iou"] == pytest.approx(boxes.iou(boxes.scaled(box, 4, 4), item.box))
     assert (reward, terminated) == (0, False)
     _, reward, terminated, _, info = env.step(f"So \\boxed{{{env.question.letter}}}.")
     assert (reward, terminated, info["success"]) == (1.0, True, True)

@@ -15,7 +15,7 @@ from agentrl_jax.envs.vision.image_operations import operations_of, view_after
 from agentrl_jax.envs.vision.transform_rewards import TransformCounts, codevision, process
 from agentrl_jax.envs.vision.transform_tasks import BANNER, CORRUPTIONS, TRANSFORM_QUESTIONS
 from agentrl_jax.envs.vision.transformed_images import TransformedImages
-from agentrl_jax.envs.vision.views import whole
+from agentrl_jax.envs.vision.views import full_view
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.loading import ImageReader, encode_png
 from agentrl_jax.messages import Message, ToolCall
@@ -35,7 +35,7 @@ def transform_env(seed: int = 0, **options) -> TransformedImages:
     return env
 
 
-def shown(message: Message) -> np.ndarray:
+def pixels_of(message: Message) -> np.ndarray:
     return ImageReader().pixels(message.images[0])
 
 
@@ -64,7 +64,7 @@ def test_the_operations_of_a_program_give_its_result(code: str, names: list[str]
     """The view that follows from the syntax has the pixels that the program makes."""
     operations = operations_of(code)
     assert [operation.name for operation in operations] == names
-    view = view_after(whole(30, 20), operations)
+    view = view_after(full_view(30, 20), operations)
     scope = {"image": Image.fromarray(SOURCE), "Image": Image, "ImageOps": ImageOps, "np": np}
     exec(code, scope)
     result = np.asarray(scope["result"])
@@ -80,6 +80,8 @@ def test_the_operations_of_a_program_give_its_result(code: str, names: list[str]
         ("result = image.rotate(angle)", ["rotate_other"]),
         ("result = image.crop(box)", ["crop"]),
         ("result = image.resize((5, 5))", ["resize"]),
+        ("result = image.rotate(90)", ["rotate_90"]),
+        ("result = image.crop((-5, 0, 10, 10))", ["crop"]),
         ("result = ImageOps.autocontrast(image)", ["autocontrast"]),
         ("rotate(90)", []),
         ("for i in range(9): image = image.rotate(90)", ["rotate_90"]),
@@ -89,8 +91,8 @@ def test_the_operations_of_a_program_give_its_result(code: str, names: list[str]
 def test_what_does_not_follow_from_the_syntax_has_no_view(code: str, names: list[str]):
     operations = operations_of(code)
     assert [operation.name for operation in operations] == names
-    unknown = {"rotate_other", "resize"} & set(names) or code.endswith("crop(box)")
-    assert (view_after(whole(30, 20), operations) is None) == bool(unknown)
+    unknown = {"rotate_other", "resize"} & set(names) or "crop(" in code or ".rotate(90)" in code
+    assert (view_after(full_view(30, 20), operations) is None) == bool(unknown)
 
 
 @pytest.mark.parametrize("code", ["result = (", "\0", "(" * 500, "x = " + "-" * 100_000 + "1"])
@@ -124,7 +126,7 @@ def test_the_needed_operations_right_the_image(corruption: str):
         "flip_horizontal": ImageOps.mirror(upright),
         "flip_vertical": ImageOps.flip(upright),
     }.get(corruption) or upright.rotate(int(corruption.rpartition("_")[2]), expand=True)
-    np.testing.assert_array_equal(shown(env._opening[0]), np.asarray(turned))
+    np.testing.assert_array_equal(pixels_of(env._opening[0]), np.asarray(turned))
     (*_, crop), turns = env.problem.needed, env.problem.needed[:-1]
     assert crop == "crop" and len(turns) == (corruption != "none")
     for name in turns:
@@ -135,7 +137,7 @@ def test_the_needed_operations_right_the_image(corruption: str):
             else tool_action("flip", direction=value)
         )
         (reply,), *_ = env.step(call)
-        np.testing.assert_array_equal(shown(reply), np.asarray(upright))
+        np.testing.assert_array_equal(pixels_of(reply), np.asarray(upright))
 
 
 @pytest.mark.parametrize("kind", TRANSFORM_QUESTIONS.phrasings)
@@ -254,7 +256,7 @@ class TestCode:
         png = encode_png(SOURCE)
         for code, _ in PROGRAMS[::3]:
             data, pixels = run_on_image(code, png, 5.0)
-            view = view_after(whole(30, 20), operations_of(code))
+            view = view_after(full_view(30, 20), operations_of(code))
             assert (
                 view is not None and np.asarray(Image.open(io.BytesIO(data))).shape == pixels.shape
             )

@@ -39,17 +39,17 @@ def test_answers_follow_from_the_frames(kind: str):
     split = "held_out" if kind in VIDEO_QUESTIONS.held_out else "train"
     for seed in range(6):
         env = video_env(seed, kinds=[kind], split=split, frames=96)
-        shown = [color_shown(env, frame) for frame in range(96)]
-        starts = [f for f in range(96) if shown[f] and (not f or shown[f - 1] != shown[f])]
+        colors = [color_shown(env, frame) for frame in range(96)]
+        starts = [f for f in range(96) if colors[f] and (not f or colors[f - 1] != colors[f])]
         assert [e.start for e in env.video.events] == starts
-        assert [e.color for e in env.video.events] == [shown[f] for f in starts]
+        assert [e.color for e in env.video.events] == [colors[f] for f in starts]
         answer = env.question.answer
         if kind == "count":
             assert answer == str(len(starts))
         if kind == "time":
             assert env.question.seconds is not None
             frame = int(env.question.seconds * env.video.rate)
-            assert answer.split()[0] == shown[frame]
+            assert answer.split()[0] == colors[frame]
             assert clock_text(env.question.seconds) in env.question.text
         if kind == "order":
             named = [e for e in env.video.events if e.name in env.question.text]

@@ -10,6 +10,7 @@ from support.commands import assert_one_clear_sentence, run
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.env_steps import PUBLISHED_ENVS, Stepping
+from agentrl_jax.launch.benchmarks.split_overlap import SplitOverlap
 from agentrl_jax.launch.datasets import DataSet
 from agentrl_jax.storage.dataset_folder import read_manifest
 from agentrl_jax.storage.folder_lock import exclusive_lock
@@ -124,6 +125,21 @@ def test_the_bench_of_steps_times_a_scripted_policys_steps():
         set(report["steps_per_second"]) == {"Wordle-v0", "MazeFO-v0"} and len(PUBLISHED_ENVS) == 9
     )
     assert all(alone > 100 and worker > 10 for alone, worker in report["steps_per_second"].values())
+
+
+def test_the_bench_of_splits_counts_what_a_test_split_shares_with_training():
+    bench = SplitOverlap(
+        environment="agentrl/TextCraft-v0",
+        option=("tasks=5", "depth=1"),
+        test_option=("first=3",),
+        train_episodes=10,
+        test_episodes=4,
+    )
+    report = bench.run()
+    expected = {"train": 10, "train_distinct": 5, "test": 4, "test_distinct": 4, "test_in_train": 2}
+    assert report["openings"] == report["episodes"] == expected
+    with pytest.raises(UserError, match="--player must be one of random, mixture, expert"):
+        SplitOverlap(player="nobody").run()
 
 
 def test_a_seed_of_a_dataset_is_bounded(tmp_path: Path):

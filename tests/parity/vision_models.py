@@ -60,11 +60,11 @@ def torch_inputs(net: Any, form: ImageFormat, documents: list[Document]) -> dict
         pixels = np.stack([pixels_of(form, image) for image, _ in images])
         return inputs | {"pixel_values": torch.tensor(pixels), "token_type_ids": kinds}
     inputs["mm_token_type_ids"] = kinds
-    for name, grid_name, wanted in (
+    for name, grid_name, videos in (
         ("pixel_values", "image_grid_thw", False),
         ("pixel_values_videos", "video_grid_thw", True),
     ):
-        some = [image for image, is_video in images if is_video == wanted]
+        some = [image for image, is_video in images if is_video == videos]
         if some:
             inputs[name] = torch.tensor(np.concatenate([x.patches for x in some]))
             inputs[grid_name] = torch.tensor([x.grid for x in some])

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,9 +64,9 @@ def test_records_are_read_back_with_what_training_used(tmp_path: Path):
 def test_a_writer_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     gate, write = threading.Event(), trajectory_log.record_line
 
-    def slow(x: TrajectoryRecord) -> str:
+    def slow(x: TrajectoryRecord, *images: Any) -> str:
         assert gate.wait(10)
-        return write(x)
+        return write(x, *images)
 
     monkeypatch.setattr(trajectory_log, "record_line", slow)
     monkeypatch.setattr(trajectory_recorder, "MAX_PENDING", 1)

@@ -30,9 +30,13 @@ def check_values() -> None:
     values = flags.FLAGS.flag_values_dict()
     if flags.FLAGS.find_module_defining_flag("config") in CONFIG_COMMANDS:
         cli.experiment_from_flags()
-    environment = values.get("environment")
-    if not environment:
-        return
+    environments = values.get("environment") or ()
+    for environment in [environments] if isinstance(environments, str) else environments:
+        check_environment(environment, values)
+
+
+def check_environment(environment: str, values: dict[str, Any]) -> None:
+    """Make it with the options of the parsed flags; its scripted policies have theirs."""
     try:
         env = gymnasium.make(environment, **parse_literals(values.get("option", ())))
     except UserError as error:

@@ -77,9 +77,9 @@ class Comparison:
 
     def cached_cells(self, folder: Path, runs: Path = Path()) -> Iterator[tuple[str, CachedCell]]:
         """(side, cell with its file), in the order of `cells`."""
-        phases = dict(zip(SIDES, (self.base.phase, self.method.phase)))
         for side, cell in self.cells(runs):
-            path, phase = folder / self.name / f"{side}-{cell.seed}.json", phases[side]
+            path = folder / self.name / f"{side}-{cell.seed}.json"
+            phase = (self.base if side == "base" else self.method).phase
             identity = {"measure": self.measure.name, **({"phase": phase} if phase else {})}
             measure = functools.partial(self._measure_run, phase=phase)
             yield side, CachedCell(path, cell, measure, identity)

@@ -30,8 +30,8 @@ def turn_with(factors: list[float], reward: float) -> Turn:
 
 
 def inputs_of(*groups: list[list[Turn]]) -> CreditInputs:
-    played = [Group("t", tuple(make_trajectory(*turns) for turns in group)) for group in groups]
-    return make_credit_inputs(played)
+    members = [Group("t", tuple(make_trajectory(*turns) for turns in group)) for group in groups]
+    return make_credit_inputs(members)
 
 
 def test_a_span_of_wrong_coordinates_lowers_its_own_tokens():

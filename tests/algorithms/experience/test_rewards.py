@@ -401,15 +401,15 @@ def test_an_overlong_penalty_without_a_buffer_is_refused():
 def test_the_necessity_of_tools_compares_a_group():
     """With tools 2 of 2 succeed, without 1 of 2: .5 times the weight for each user of tools."""
 
-    def played(tools: list[str], success: bool) -> Trajectory:
+    def episode_with(tools: list[str], success: bool) -> Trajectory:
         turn = dataclasses.replace(make_turn([make_call([1], [2])]), info={"called_tools": tools})
         return make_trajectory(turn).replace(success=success)
 
-    group = Group("t", (played(["crop"], True), played(["crop"], True), played([], True),
-                        played([], False)))  # fmt: skip
+    group = Group("t", (episode_with(["crop"], True), episode_with(["crop"], True), episode_with([], True),
+                        episode_with([], False)))  # fmt: skip
     rewarded = ToolNecessity(0.4)(group, 0)
     assert [t.total_reward for t in rewarded.trajectories] == [0.2, 0.2, 0, 0]
-    worse = Group("t", (played(["crop"], False), played([], True)))
+    worse = Group("t", (episode_with(["crop"], False), episode_with([], True)))
     assert [t.total_reward for t in ToolNecessity(0.4)(worse, 0).trajectories] == [0, 0]
-    alone = Group("t", (played(["crop"], True),))
+    alone = Group("t", (episode_with(["crop"], True),))
     assert ToolNecessity(0.4)(alone, 0) == alone

@@ -120,7 +120,7 @@ def test_a_row_shows_figures_and_what_was_not_measured(tmp_path: Path):
     header, _, *rows = systems_table(RESULTS).splitlines()
     assert header == f"| {' | '.join(COLUMNS)} |" and len(rows) == len(SYSTEMS)
     cells = {row.split(" (")[0].removeprefix("| "): row.split(" | ") for row in rows}
-    assert cells["SUPO"][5] == "supo +0.953 ± 0.07, shown"
+    assert cells["SUPO"][5] == "supo +0.953 ± 0.07, by construction"
     assert (
         cells["WebAgent-R1"][5] == "not measured"
         and cells["MINT"][5] == "not measured"

@@ -77,8 +77,8 @@ def test_a_videos_frames_are_encoded_as_images_are(name):
     video = random_image(form, (3, 6, 4), np.random.default_rng(2))
     frames = [ImagePatches(x, (1, 6, 4)) for x in np.split(video.patches, 3)]
     packed = form.pack([[video], frames], 72)
-    whole, apart = np.asarray(jax.jit(policy.encode_images)(params, packed))
-    np.testing.assert_allclose(whole, apart, atol=1e-6)
+    video_features, frame_features = np.asarray(jax.jit(policy.encode_images)(params, packed))
+    np.testing.assert_allclose(video_features, frame_features, atol=1e-6)
 
 
 @ONE_FAST

@@ -53,12 +53,12 @@ def test_tokens_of_an_image_attend_to_all_of_it_in_gemma_and_not_past_it():
     inputs = dataclasses.replace(inputs, images=None, image_index=None)
 
     def hidden(features: Any, first_token: Any) -> Any:
-        given = dataclasses.replace(
+        features_given = dataclasses.replace(
             inputs,
             embeddings=features[:, np.maximum(index[0], 0)],
             embedding_mask=index >= 0,
         )
-        return policy.apply(params, given).hidden[0, first_token].sum()
+        return policy.apply(params, features_given).hidden[0, first_token].sum()
 
     start = document.spans[0].start
     gradient_of = jax.jit(jax.grad(hidden))
@@ -75,12 +75,12 @@ def test_branches_of_a_shared_prefix_see_its_images(name):
     prefix, branch = len(document.tokens) - 3, 8
     rng = np.random.default_rng(0)
     endings = [rng.integers(0, 45, branch).astype(np.int32) for _ in range(2)]
-    whole = [
+    full_rows = [
         dataclasses.replace(document, tokens=np.concatenate([document.tokens[:prefix], x]))
         for x in endings
     ]
-    want = logits_of(policy, params, packed_inputs(form, [[x] for x in whole], 180))
-    rows = packed_inputs(form, [[whole[0], branch]], 180)
+    want = logits_of(policy, params, packed_inputs(form, [[x] for x in full_rows], 180))
+    rows = packed_inputs(form, [[full_rows[0], branch]], 180)
     columns = slice(prefix + branch, prefix + 2 * branch)
     arrays = {}
     for field in ("tokens", "positions", "segment_ids", "rope_positions", "visible_until"):
