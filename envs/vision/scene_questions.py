@@ -49,7 +49,7 @@ class SceneQuestions(ImageEnvironment):
     the object that the question is about: measures, not rewards.
 
     Scripted policies: `random`, `expert`, `guessing`, which answers with a uniform choice, and
-    `mixture`, the expert with probability .85.
+    `mixture` and `weak`, in each turn the expert with probability .85 and .5.
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
