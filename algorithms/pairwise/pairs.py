@@ -11,7 +11,7 @@ import numpy as np
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.packing import PackedLayout, pack, pack_branches
-from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
+from agentrl_jax.learner.sequences import SequenceImage, TrainingSequence, sequences_of
 from agentrl_jax.trajectories import Group, Trajectory
 
 
@@ -139,9 +139,15 @@ def pack_pairs(
     """
     if prompt_length:
         return pack_branches(sequences, prompt_length, bin_length, 2, multiple)
-    names = [field.name for field in dataclasses.fields(TrainingSequence)]
+    names = [f.name for f in dataclasses.fields(TrainingSequence) if f.name != "images"]
     pairs = [
-        TrainingSequence(*(np.concatenate([getattr(a, name), getattr(b, name)]) for name in names))
+        TrainingSequence(
+            *(np.concatenate([getattr(a, name), getattr(b, name)]) for name in names),
+            images=(
+                *a.images,
+                *(SequenceImage(x.start + len(a), x.stop + len(a), x.part) for x in b.images),
+            ),
+        )
         for a, b in zip(sequences[0::2], sequences[1::2])
     ]
     packed = pack(pairs, bin_length, multiple)

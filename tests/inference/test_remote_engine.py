@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from support.untimed import call_time
 from agentrl_jax.context import FullHistory
 from agentrl_jax.engine import Engine, PromptImage
 from agentrl_jax.errors import DeadlineExceeded, EnvironmentFailure, UserError
+from agentrl_jax.images.cache import ModelImage
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.inference.remote_config import RemoteEngineConfig
@@ -702,9 +703,7 @@ def test_an_invalid_request_is_refused(start: Callable[..., RemoteEngine], serve
     with pytest.raises(ValueError, match="decoder of ids"):
         engine.submit(PROMPT, Sampling(stop_strings=("a",)), (0,))
     with pytest.raises(UserError, match="images"):
-        engine.submit(
-            PROMPT, Sampling(), (0,), images=[PromptImage(0, np.zeros((1, 16), np.float32))]
-        )
+        engine.submit(PROMPT, Sampling(), (0,), images=[PromptImage(0, cast(ModelImage, None))])
     with pytest.raises(UserError, match=r"a temperature of 0.001 by 0.01"):
         engine.submit(PROMPT, Sampling(temperature=0.001), (0,))
     assert server.requests == []

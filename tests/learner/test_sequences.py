@@ -33,8 +33,8 @@ from agentrl_jax.learner.sequences import (
     context_cost,
     sequences_of,
     token_identity,
-    unique_sequences,
 )
+from agentrl_jax.learner.unique_sequences import unique_sequences
 from agentrl_jax.trajectories import Call, Group, Trajectory
 
 FIELDS = ("tokens", "action_mask", "sampler_logp", "version", "temperature", "turn")
