@@ -14,8 +14,8 @@ the steps and from .8 to .04 in the second.
 Expected effect: the entropy stays near its earlier level and success rises, where the same bonus
 without a band (`:base`) lets entropy diverge.
 
-Hardware: 2 CPU cores; time: about 40 s of processor time a side; score: success .60, SFT .23 over 10 seeds
-(docs/methods.md)
+Hardware: 2 CPU cores; time: about 40 s of processor time a side; score: success .60, SFT .23 over
+10 seeds (docs/methods.md)
 
     agentrl-train --config=configs/chain_epo.py[:base|pair|released]
 """
