@@ -157,9 +157,13 @@ def watch(
     checkpoint: Checkpoint | None,
     seed: int | None,
     temperature: float,
-    images: ImageFolder,
+    images: ImageFolder | None = None,
 ) -> None:
-    """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn."""
+    """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn.
+
+    Its images are written into `images`; None: into a temporary folder.
+    """
+    images = images or ImageFolder()
     seed = random.randrange(2**31) if seed is None else seed
     scripted_policy = None if policy_name == "policy" else policy_name
     (trajectory,) = play_episodes(environment, scripted_policy, checkpoint, 1, seed, temperature)

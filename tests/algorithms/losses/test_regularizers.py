@@ -141,11 +141,16 @@ def test_the_phase_and_the_band_of_the_config_act_within_its_run():
     assert isinstance(run.algorithm, PolicyGradientConfig)
     band = copy.deepcopy(run.algorithm.regularizers["entropy"])
     assert isinstance(band, EntropyBand) and band.phase_weight is not None
-    weights = [band.phase_weight(step) for step in (0, run.steps // 2, run.steps - 1)]
-    assert weights == pytest.approx([1.0, 0.8271, 0.8 * math.exp(-3 * 19 / 20)], abs=1e-4)
+    half, last = run.steps // 2, run.steps - 1
+    weights = [band.phase_weight(step) for step in (0, half, last)]
+    late = 0.8 * math.exp(-3 * (last - half) / half)
+    assert weights == pytest.approx([1.0, 0.8271, late], abs=1e-4)
     inputs = make_credit_inputs(random_groups([[[(1, 2, False, 0.0)] * 8]]), "token_entropy")
     zeros = np.zeros(16)
-    data = band.token_data(inputs, zeros, zeros, run.steps // 2)
+    data = band.token_data(inputs, zeros, zeros, half)
+    assert data.phase_weight == pytest.approx([100 * 0.8271] * 16, abs=0.01)
+    late_turns = dataclasses.replace(band, second_half_of=8)
+    data = late_turns.token_data(inputs, zeros, zeros, half)
     assert data.phase_weight[:8].tolist() == [0.0] * 8  # two tokens in each of the early turns
     assert data.phase_weight[8:] == pytest.approx([100 * 0.8271] * 8, abs=0.01)
 
