@@ -51,7 +51,8 @@ class WebsocketClient:
         try:
             if self._socket is None:
                 self._socket = self._connected()
-            self._socket.send(text)
+            with contextlib.suppress(ConnectionClosed):  # why it was closed may be there to read
+                self._socket.send(text)
             data = self._socket.recv(timeout=self.seconds)
         except TimeoutError as error:
             self._socket = self._closed()
