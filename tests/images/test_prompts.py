@@ -39,8 +39,8 @@ def picture(height: int, width: int, seed: int = 0) -> ImagePart:
 
 sides = st.integers(1, 90)
 pictures = st.builds(picture, sides, sides, st.integers(0, 3))
-# No white space at the borders, which Gemma's template strips, and no tag like <a>: those are tokens
-# of Gemma's, which texts from outside do not spell here.
+# No white space at the borders, which Gemma's template strips, and no tag like <a>: such a tag is a
+# token of Gemma's, which texts from outside do not spell here.
 words = (
     st.text("ab <|>_.\n", max_size=8)
     .filter(lambda text: ">" not in text.partition("<")[2])
