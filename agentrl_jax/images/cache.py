@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agentrl_jax.image_grid import Grid
 from agentrl_jax.images.loading import ImageReader
-from agentrl_jax.images.processor import Grid, ImageProcessor
+from agentrl_jax.images.processor import ImageProcessor
 from agentrl_jax.messages import ImagePart
 
 CACHE_BYTES = 256 * 2**20

@@ -9,9 +9,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from agentrl_jax.image_grid import Grid
 from agentrl_jax.images.loading import ImageError, pillow
 
-Grid = tuple[int, int, int]  # frames, rows and columns of patches
 MAX_ASPECT_RATIO = 200
 
 

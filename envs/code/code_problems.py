@@ -1,5 +1,6 @@
 """`CodeProblems`: problems that an agent solves by running code."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -132,10 +133,7 @@ class CodeProblems(ToolEnvironment, Forkable):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has a session of its own."""
-        kind = type(self.python_tool)
-        state = {**self.__dict__, "python_tool": kind.__new__(kind)}
-        state["python_tool"].__dict__.update(self.python_tool.__getstate__())
-        return state
+        return {**self.__dict__, "python_tool": copy.copy(self.python_tool)}
 
     def _tools(self) -> Sequence[Tool | Callable[..., Any]]:
         if not self.tools_allowed:

@@ -10,7 +10,7 @@ from agentrl_jax.envs.options import check_no_options, checked_bool, checked_cho
 from agentrl_jax.envs.vision.images import Image
 from agentrl_jax.envs.vision.splits import SPLITS, Generators, TaskKey
 from agentrl_jax.images.loading import image_part, pillow
-from agentrl_jax.messages import ImagePart, Message, TextPart, ToolCall
+from agentrl_jax.messages import ImagePart, Message, TextPart
 from agentrl_jax.tool_environment import ToolEnvironment
 from agentrl_jax.tools import Tool
 
@@ -31,11 +31,6 @@ def look(text: str, *images: Image | ImagePart) -> Message:
     """A user's message of images and then a text."""
     parts = tuple(i if isinstance(i, ImagePart) else image_part(i) for i in images)
     return Message("user", (*parts, TextPart(text)))
-
-
-def call_tool(thought: str, call: ToolCall) -> Message:
-    """The action of a scripted policy that thinks and calls one tool."""
-    return Message("assistant", thought, (call,))
 
 
 class ImageEnvironment(ToolEnvironment, Forkable):

@@ -19,6 +19,7 @@ from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row
 from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
+TEN_SEEDS = tuple(range(10))
 
 
 @dataclass(frozen=True)

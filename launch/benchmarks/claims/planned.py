@@ -7,10 +7,10 @@ same on both sides, and were chosen by two seeds that are not compared.
 
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
+from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, paired_comparison
 from agentrl_jax.launch.sweeps.measures import mean_of_last, std_of_changes
 
-TEN_SEEDS: dict[str, Any] = {"seeds": tuple(range(10)), "tuning_seeds": (100, 101)}
+SEEDS: dict[str, Any] = {"seeds": TEN_SEEDS, "tuning_seeds": (100, 101)}
 # So that a run takes a minute: the measures read the rollouts, not the evaluation; the engine's
 # batch is as large as a step's, and its calls of few tokens end early.
 SETTINGS = {
@@ -30,7 +30,7 @@ PLANNED = (
         "Where an entropy bonus lets entropy diverge, a band around earlier entropy keeps success.",
         SETTINGS,
         measure=mean_of_last("rollout/success", 8),
-        **TEN_SEEDS,
+        **SEEDS,
     ),
     paired_comparison(
         "epo_entropy",
@@ -40,6 +40,6 @@ PLANNED = (
         SETTINGS,
         measure=std_of_changes("entropy"),
         higher_is_better=False,
-        **TEN_SEEDS,
+        **SEEDS,
     ),
 )

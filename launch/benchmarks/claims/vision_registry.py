@@ -4,10 +4,9 @@ Ten seeds a side find a difference of one standard deviation of the paired diffe
 of 80 %. Each comparison has the one measure that is named here.
 """
 
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, Comparison, Side
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
-TEN_SEEDS = tuple(range(10))
 SUCCESS = area_under_curve("rollout/success")
 
 VISION_COMPARISONS = (
