@@ -185,13 +185,13 @@ class GridGrounding(ImageEnvironment):
         self.rows = checked_int("rows", rows, 3, 7)
         self.rules = f"Do what the instruction says to a grid of objects. {INSTRUCTION}"
         self.grid, self.goal = Grid(1, ()), Goal("", "", ())
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.grid = make_grid(self.task.seed, self.columns, self.rows)
         self.goal = set_goal(self.task, self.grid)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.done: tuple[str, tuple[boxes.Point, ...]] | None = None  # the action that was run
 
     def _opening_messages(self) -> Messages:

@@ -36,7 +36,7 @@ def look(text: str, *images: Image | ImagePart) -> Message:
 class ImageEnvironment(ToolEnvironment, Forkable):
     """An environment whose tasks are drawn from the generators of a split.
 
-    Subclasses define `generators`, `reward_parts`, `_open`, `_reset_state`, `_opening_messages` and
+    Subclasses define `generators`, `reward_parts`, `_open`, `_rewind`, `_opening_messages` and
     `_respond`. The pixels are functions of the task's seed and are not part of the state. An
     episode that has not ended after `horizon` turns is truncated, without success and with the
     reward `_truncated_rewards`.
@@ -66,10 +66,6 @@ class ImageEnvironment(ToolEnvironment, Forkable):
         """Set what follows from `self.task`; further draws are from `np_random`."""
         raise NotImplementedError(f"{type(self).__name__} must define _open")
 
-    def _reset_state(self) -> None:
-        """Set the state in which an episode begins."""
-        raise NotImplementedError(f"{type(self).__name__} must define _reset_state")
-
     def _opening_messages(self) -> Messages:
         """The opening messages."""
         raise NotImplementedError(f"{type(self).__name__} must define _opening_messages")
@@ -95,9 +91,6 @@ class ImageEnvironment(ToolEnvironment, Forkable):
         self._open()
         self._rewind()
         return self._opening_messages(), {}
-
-    def _rewind(self) -> None:
-        self._reset_state()
 
     def _step_message(self, message: Message) -> tuple[Messages, float, bool, bool, dict[str, Any]]:
         reply = self._respond(message)

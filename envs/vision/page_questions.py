@@ -153,12 +153,12 @@ class PageQuestions(ImageEnvironment):
             f"Answer a question about pages in at most {horizon} turns. Write {self.forms}."
         )
         self.question = _NO_QUESTION
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.question = ask_pages(self.task, self.world_seed, self.num_pages)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.retrieved: tuple[int, ...] = ()  # the pages, in order
         self.last_view: View = full_view(WIDTH, HEIGHT)  # of the page that was shown last
         self.looks: tuple[tuple[int, View], ...] = ()  # what was shown in detail

@@ -135,13 +135,13 @@ class RegionQuestions(ImageEnvironment):
         self.num_objects = checked_int("objects", objects, 6, 20)
         self.scene, self.question = _NO_SCENE, _NO_QUESTION
         self.scene_view = full_view(self.size, self.size)
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.scene = make_scene(self.task.seed, self.size, self.num_objects)
         self.question = ask(self.task, self.scene)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         # what the agent has seen of the scene, None before its first turn
         self.region: View | None = None if self.num_turns == 2 else self.scene_view
         self.iou = 0.0

@@ -181,12 +181,12 @@ class RoomLayouts(ImageEnvironment):
         self.view = checked_int("view", view, 28, 4096)
         self.rules = f"Furnish a room in {turns} turns, each of which sees the last. {INSTRUCTION}"
         self.room = _NO_ROOM
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.room = make_room(self.task)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.turns_played = 0
 
     def _opening_messages(self) -> Messages:

@@ -96,13 +96,13 @@ class SceneQuestions(ImageEnvironment):
             f"{self.protocol.instruction}"
         )
         self.scene, self.question = _NO_SCENE, _NO_QUESTION
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.scene = make_scene(self.task.seed, self.size, self.num_objects)
         self.question = ask(self.task, self.scene)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.views: tuple[View, ...] = (full_view(self.size, self.size),)
         self.points: tuple[boxes.Point, ...] = ()
         self.thought_points = 0

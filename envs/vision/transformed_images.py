@@ -133,12 +133,12 @@ class TransformedImages(ImageEnvironment):
             shared_sandbox(image_sandbox(self.seconds))  # so that a missing one is reported here
         self.rules = f"Answer a question about an image that may be turned. {PROTOCOL.instruction}"
         self.problem = _NO_TASK
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.problem = make_transform_task(self.task, self.size, self.num_objects, self.corruptions)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.images: tuple[SeenImage, ...] = (SeenImage(self.problem.first_view),)
         self.operations: tuple[str, ...] = ()
         self.crop_iou = 0.0

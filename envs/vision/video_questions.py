@@ -151,13 +151,13 @@ class VideoQuestions(ImageEnvironment):
         self.view = checked_int("view", view, 28, 1024)
         self.rules = f"Answer a question about a video in at most {horizon} turns. Write {FORMS}."
         self.video, self.question = _NO_VIDEO, _NO_QUESTION
-        self._reset_state()
+        self._rewind()
 
     def _open(self) -> None:
         self.video = make_video(self.task.seed, self.num_frames, self.clock)
         self.question = ask_video(self.task, self.video)
 
-    def _reset_state(self) -> None:
+    def _rewind(self) -> None:
         self.actions_so_far: tuple[FrameAction, ...] = ()
         self.seen_frames = frozenset(self._spread(0, self.video.frames - 1, self.opening_frames))
         self.images_shown = self.opening_frames
