@@ -76,6 +76,7 @@ class ClaimTask(SmallTask):
     state_length: int = 48  # that ArCHer's published critic pads to, in tokens of its encoder
     utterance_length: int = 8
     row_length: int = 0  # tokens of a row of the joint critic; 0: twice `max_length`
+    critic_rows: int = 4  # of such rows in a microbatch
 
 
 def _questions(words: str, player: str, length: int = 128, **fields: Any) -> ClaimTask:
@@ -109,6 +110,7 @@ def _chain(answer_length: int) -> ClaimTask:
         bin_length=512,
         last_observation=True,
         row_length=(answer_length + 16) * 80,
+        critic_rows=1,
         state_length=16,
         utterance_length=answer_length + 2,
     )
@@ -206,7 +208,7 @@ def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfi
         row_length=task.row_length or 2 * task.max_length,
         utterance_lengths=task.branch_lengths,
         branch_tokens=32 * task.branch_lengths[0],
-        microbatch=4,
+        microbatch=task.critic_rows,
         optimizer=AdamWConfig(1e-3, b2=0.999),
     )
     actor = hierarchical.anchored_actor(
