@@ -75,6 +75,8 @@ class ClaimTask(SmallTask):
     last_observation: bool = False  # the prompt is the last observation alone
     state_length: int = 48  # that ArCHer's published critic pads to, in tokens of its encoder
     utterance_length: int = 8
+    row_length: int = 0  # tokens of a row of the joint critic; 0: twice `max_length`
+    critic_rows: int = 4  # of such rows in a microbatch
 
 
 def _questions(words: str, player: str, length: int = 128, **fields: Any) -> ClaimTask:
@@ -93,9 +95,9 @@ def _chain(answer_length: int) -> ClaimTask:
         answer_length + 2,
         options,
         150,
-        turns=20_000,
-        evaluate_every=2_000,
-        games=64,
+        turns=3_600,
+        evaluate_every=300,
+        games=32,
         turns_per_game=115,
         gamma=1.0,
         value_bias=0.2,
@@ -107,6 +109,8 @@ def _chain(answer_length: int) -> ClaimTask:
         by_character=True,
         bin_length=512,
         last_observation=True,
+        row_length=(answer_length + 16) * 80,
+        critic_rows=1,
         state_length=16,
         utterance_length=answer_length + 2,
     )
@@ -201,10 +205,10 @@ def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfi
         JointCriticConfig(head=HeadConfig(layers=2, hidden=128, scale=0.1, bias=task.value_bias)),
         loss=OnPolicyTDLoss(task.gamma),
         batch=128,
-        row_length=2 * task.max_length,
+        row_length=task.row_length or 2 * task.max_length,
         utterance_lengths=task.branch_lengths,
         branch_tokens=32 * task.branch_lengths[0],
-        microbatch=4,
+        microbatch=task.critic_rows,
         optimizer=AdamWConfig(1e-3, b2=0.999),
     )
     actor = hierarchical.anchored_actor(
