@@ -19,7 +19,7 @@ class TokenBuffer:
         self._length = 0
 
     def continued_from(self, prefix: TokenIds) -> "TokenBuffer":
-        """This buffer where `prefix` is what it returned last, else a new one for another branch."""
+        """This buffer where `prefix` is what it returned last, else a new one."""
         return self if self._ends_in(prefix) else TokenBuffer()
 
     def extend(self, prefix: TokenIds, *parts: TokenIds) -> TokenIds:

@@ -75,8 +75,8 @@ class Agent:
 
 
 class _AnsweredView(NamedTuple):
-    """The view of a call with the call's own message last: the first messages of a list, which views
-    that extend each other share.
+    """The view of a call with the call's own message last: the first `length` messages of a list
+    that views which extend each other share.
     """
 
     messages: list[Message]

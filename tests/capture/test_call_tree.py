@@ -40,8 +40,8 @@ def test_the_prompts_of_a_conversation_take_memory_for_what_they_add():
     calls = conversation(tree, "go", 64)
     assert all(call.extends(parent) for parent, call in itertools.pairwise(calls))
     owners = {id(x): x for call in calls if (x := call.prompt.base) is not None}
-    held, longest = sum(x.nbytes for x in owners.values()), calls[-1].prompt.nbytes
-    assert held < 5 * longest < sum(call.prompt.nbytes for call in calls) / 4
+    memory, longest = sum(x.nbytes for x in owners.values()), calls[-1].prompt.nbytes
+    assert memory < 5 * longest < sum(call.prompt.nbytes for call in calls) / 4
 
 
 def test_branches_of_a_conversation_keep_their_own_prompts():

@@ -66,13 +66,13 @@ def test_an_episode_holds_what_its_turns_add(tmp_path: Path):
     path, play_bytes, read_bytes = tmp_path / "log.jsonl", [], []
     play(2)  # what is imported and cached once
     for turns in (SHORT, LONG):
-        trajectory, *played = measured(lambda n=turns: play(n))
+        trajectory, *of_play = measured(lambda n=turns: play(n))
         trajectory_log.write(path, [trajectory], 0, "rl")
-        records, *read = measured(lambda: list(trajectory_log.read(path)))
+        records, *of_reading = measured(lambda: list(trajectory_log.read(path)))
         assert records[0].trajectory.calls[-1].prompt.nbytes == trajectory.calls[-1].prompt.nbytes
         path.unlink()
-        play_bytes.append(played)
-        read_bytes.append(read)
+        play_bytes.append(of_play)
+        read_bytes.append(of_reading)
     for (held_short, peak_short), (held_long, peak_long) in (play_bytes, read_bytes):
         assert held_long < 1.1 * LONG / SHORT * held_short, (play_bytes, read_bytes)
         assert peak_long < 1.1 * LONG / SHORT * peak_short, (play_bytes, read_bytes)
