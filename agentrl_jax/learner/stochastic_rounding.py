@@ -54,11 +54,11 @@ class RoundedTransformation(optax.GradientTransformation):
             return RoundedState(jnp.int32(0), inner.init(params))
 
         def update(
-            gradient: Params, state: RoundedState, params: Params | None = None
+            updates: Params, state: Any, params: Params | None = None
         ) -> tuple[Params, RoundedState]:
             assert params is not None, "weights are needed to round them"
             weights = _widen(params)
-            updates, moments = inner.update(_widen(gradient), _widen(state.inner), weights)
+            updates, moments = inner.update(_widen(updates), _widen(state.inner), weights)
             key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), state.count))
             new = optax.apply_updates(weights, updates)
             new, moments = _rounded_like((params, state.inner), (new, moments), key)
