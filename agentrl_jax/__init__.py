@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentrl_jax.inference.remote_engine import RemoteEngine
     from agentrl_jax.learner.learner import Learner
     from agentrl_jax.learner.learning_rate import LearningRate
-    from agentrl_jax.learner.optimizer import AdamWConfig, OptaxConfig
+    from agentrl_jax.learner.optimizer import AdamWConfig, OptaxConfig, StochasticRounding
     from agentrl_jax.learner.packing import Batch, pack
     from agentrl_jax.learner.parameter_groups import ParameterGroup, ParameterGroups
     from agentrl_jax.learner.sequences import collate
@@ -121,6 +121,7 @@ _MODULES = {
     "Rollouts": "agentrl_jax.training.sources",
     "Runtime": "agentrl_jax.rollout.runtime",
     "Sampling": "agentrl_jax.trajectories",
+    "StochasticRounding": "agentrl_jax.learner.optimizer",
     "Strategy": "agentrl_jax.rollout.runtime",
     "Task": "agentrl_jax.workers.pool",
     "TaskFile": "agentrl_jax.training.task_file",

@@ -11,7 +11,7 @@ def key_data(key: RandomKey) -> np.ndarray:
     """Key data, uint32 [2], from (run, step, task, sample, agent, turn).
 
     It is hashed on the host, since a chain of `fold_in` would cost six device dispatches per call;
-    the token's position is mixed in on the device (`agentrl_jax.inference.sampling.random_bits`).
+    the token's position is mixed in on the device (`agentrl_jax.hashed_bits.random_bits`).
     """
     digest = hashlib.blake2b(repr(tuple(map(int, key))).encode(), digest_size=8).digest()
     return np.frombuffer(digest, np.uint32)

@@ -22,6 +22,7 @@ from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, tr
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant
 from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.token_buffer import TokenBuffer
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
 # Different prompts, after which a session with `max_calls` forgets how often each was requested.
@@ -38,6 +39,7 @@ class PreparedRequest:
     sampling: Sampling
     completion_id: str
     rng_key: RandomKey  # with the episode's key and the choice's index it identifies random numbers
+    buffer: TokenBuffer  # of the prompt's ids
 
 
 class ContextOverflow(Exception):
@@ -96,9 +98,9 @@ class CallTree:
         self._prompt_counts[check] += request.n
         number = (check, 0, count) if request.seed is None else (check, 1, request.seed)
         kind = "chatcmpl" if request.prompt is None else "cmpl"
-        return PreparedRequest(
-            request, agent, prompt, sampling, f"{kind}-{check:08x}-{count}", number
-        )
+        name = f"{kind}-{check:08x}-{count}"
+        prompt, buffer = _share_memory(prompt)
+        return PreparedRequest(request, agent, prompt, sampling, name, number, buffer)
 
     def add(self, prepared: PreparedRequest, choice_index: int, call: Call) -> CompletionChoice:
         """Add the call sampled for a choice; returns what its program gets."""
@@ -122,6 +124,7 @@ class CallTree:
             prompt.new_messages,
             full_text,
             tools=request.tools,
+            buffer=prepared.buffer,
         )
         self.nodes.append(node)
         self._evict_oldest()
@@ -225,3 +228,13 @@ class CallTree:
             else ()
         )
         return CompletionChoice(call, Message("assistant", answer.text, tool_calls), reason, tokens)
+
+
+def _share_memory(prompt: Prompt) -> tuple[Prompt, TokenBuffer]:
+    """The prompt with ids that share the memory of its parent's, and their buffer."""
+    if prompt.parent is None:
+        return prompt, TokenBuffer()
+    prefix = prompt.parent.call.prompt
+    buffer = prompt.parent.buffer.continued_from(prefix)
+    ids = buffer.extend(prefix, prompt.ids[len(prefix) :])
+    return dataclasses.replace(prompt, ids=ids), buffer

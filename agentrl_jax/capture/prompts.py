@@ -14,6 +14,7 @@ from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.messages import Message, ToolSchema, user
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.agent import Agent
+from agentrl_jax.token_buffer import TokenBuffer
 from agentrl_jax.trajectories import Call, starts_with
 
 
@@ -31,6 +32,7 @@ class CallNode:
     full_text: str | None = None  # for completions of text: prompt and completion
     rewards: dict[str, float] = field(default_factory=dict)
     tools: tuple[ToolSchema, ...] = ()  # that its request offered
+    buffer: TokenBuffer = field(default_factory=TokenBuffer)  # of its prompt's ids
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl_jax.engine import Engine, PromptImage
-from agentrl_jax.inference.sampling import column_bits, exponential
+from agentrl_jax.hashed_bits import column_bits
+from agentrl_jax.inference.sampling import exponential
 from agentrl_jax.keys import key_data
 from agentrl_jax.trajectories import Call, Trajectory
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
+from agentrl_jax.hashed_bits import random_bits
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
 
 MAX_STOP_IDS = 4  # stop ids per row
@@ -135,37 +136,6 @@ def first_argmax(x: Float[Array, "B V"]) -> Int[Array, "B"]:
     columns = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
     candidates = jnp.where(x == jnp.max(x, axis=-1, keepdims=True), columns, x.shape[1] - 1)
     return jnp.min(candidates, axis=-1)
-
-
-def hash_bits(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    """Wellons' lowbias32: a bijection of 32-bit numbers whose bits each flip half the others."""
-    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
-    return x ^ (x >> 16)
-
-
-def random_bits(
-    key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], size: int
-) -> UInt32[Array, "B {size}"]:
-    """Random numbers that depend on the row's key, `counter` and the column, and on nothing else.
-
-    Key and counter are hashed to two words, and the column with one and then the other: an eighth
-    of the work of threefry. Not cryptographically secure.
-    """
-    columns = jax.lax.broadcasted_iota(jnp.uint32, (len(key), size), 1)
-    return column_bits(key, counter, columns)
-
-
-def column_bits(
-    key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], columns: UInt32[AnyArray, "B N"]
-) -> UInt32[Array, "B N"]:
-    """`random_bits` of some columns."""
-    key, columns = jnp.asarray(key), jnp.asarray(columns)
-    first = hash_bits(
-        key[:, 0] ^ hash_bits(jnp.asarray(counter).astype(jnp.uint32) + np.uint32(0x9E3779B9))
-    )
-    second = hash_bits(key[:, 1] ^ hash_bits(first))
-    return hash_bits(hash_bits(columns ^ first[:, None]) + second[:, None])
 
 
 def exponential(bits: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -85,7 +85,7 @@ class Learner:
         trainable_shardings = self._select_trainable(self._param_shardings)
         replicated = replicated_sharding(mesh)
         trainable_shapes = self._select_trainable(shapes)
-        warn_of_rounding(trainable_shapes)
+        warn_of_rounding(trainable_shapes, tx)
         self._opt_shardings = optimizer_shardings(
             jax.eval_shape(self._init_optimizer, trainable_shapes),
             trainable_shapes,

@@ -12,6 +12,7 @@ import optax
 from agentrl_jax.errors import UserError
 from agentrl_jax.learner.learning_rate import Decay, LearningRate, cosine
 from agentrl_jax.learner.scheduled_transformation import ScheduledTransformation
+from agentrl_jax.learner.stochastic_rounding import RoundedTransformation
 
 
 @runtime_checkable
@@ -82,3 +83,22 @@ class OptaxConfig:
             clip = optax.clip_by_global_norm(self.clip_norm)
             transformation = optax.chain(clip, transformation)
         return ScheduledTransformation.of(transformation, schedule)
+
+
+@dataclass
+class StochasticRounding:
+    """An optimizer of weights in bfloat16 or float16 (`param_dtype`), without float32 copies.
+
+    It computes in float32, and rounds the new weights and moments to their dtypes at random with
+    the right mean (`round_stochastically`): an update of a tenth of the distance between two
+    weights moves one of ten. Gradients are summed in the weights' dtype.
+
+    Gupta et al., Deep Learning with Limited Numerical Precision (arXiv 1502.02551).
+    """
+
+    optimizer: OptimizerConfig = field(default_factory=AdamWConfig)
+    seed: int = 0  # of the random numbers, which depend on it, the update and the weight
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The transformation for a run of `steps` optimizer steps. Raises UserError."""
+        return RoundedTransformation.of(self.optimizer.build(steps), self.seed)

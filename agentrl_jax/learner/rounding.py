@@ -5,7 +5,9 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import optax
 
+from agentrl_jax.learner.stochastic_rounding import RoundedTransformation
 from agentrl_jax.policy import Params
 
 EXAMPLE_RATE = 1e-6  # of AdamW, whose steps are about as large as its rate
@@ -36,12 +38,13 @@ def rounding_warning(trained: Params) -> str:
         f"{count:,} trained weights are {' and '.join(names)}: an update below "
         f"1/{round(1 / fraction)} of a weight's size leaves it as it is, so that AdamW at a "
         f"rate of {EXAMPLE_RATE:g} moves no weight above {EXAMPLE_RATE / fraction:.2g}; train in "
-        'float32 (param_dtype="float32", compute_dtype="bfloat16")'
+        'float32 (param_dtype="float32", compute_dtype="bfloat16"), or round at random '
+        "(StochasticRounding(optimizer))"
     )
 
 
-def warn_of_rounding(trained: Params) -> None:
-    """Print `rounding_warning` to stderr, in the first process."""
-    warning = rounding_warning(trained)
+def warn_of_rounding(trained: Params, tx: optax.GradientTransformation) -> None:
+    """Print `rounding_warning` to stderr, in the first process, unless `tx` rounds at random."""
+    warning = "" if isinstance(tx, RoundedTransformation) else rounding_warning(trained)
     if warning and jax.process_index() == 0:
         print(f"warning: {warning}", file=sys.stderr)

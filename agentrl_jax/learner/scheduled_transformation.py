@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from agentrl_jax.learner.stochastic_rounding import RoundedTransformation
+
 RATE = "learning_rate"
 
 
@@ -48,6 +50,8 @@ def learning_rates(tx: optax.GradientTransformation, opt_state: Any) -> dict[str
 
     {} where the transformation does not say, or does not count its updates as optax's schedules do.
     """
+    if isinstance(tx, RoundedTransformation):
+        return learning_rates(tx.inner, opt_state.inner)
     if isinstance(tx, GroupedTransformation):
         return {
             f"{RATE}/{name}": rate

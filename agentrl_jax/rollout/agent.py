@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentrl_jax.context import ContextManager, NoteRequest
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.prompts import PromptImage, RenderedPrompt
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.renderer import Renderer, TokenIds
-from agentrl_jax.rollout.token_buffer import TokenBuffer
+from agentrl_jax.token_buffer import TokenBuffer
 from agentrl_jax.trajectories import Call, Sampling, StopReason, Turn, environment_label
 
 
@@ -73,6 +74,16 @@ class Agent:
         return self if context is self.context else dataclasses.replace(self, context=context)
 
 
+class _AnsweredView(NamedTuple):
+    """The view of a call with the call's own message last: the first `length` messages of a list
+    that views which extend each other share.
+    """
+
+    messages: list[Message]
+    length: int
+    call: Call
+
+
 class PromptBuilder:
     """Builds the prompts of an episode.
 
@@ -84,10 +95,10 @@ class PromptBuilder:
         self, agent: Agent, opening: Sequence[Message], tools: Sequence[ToolSchema] = ()
     ) -> None:
         self._agent, self._opening, self._tools = agent, opening, tools
-        # The view of each call with the call's own message last.
-        self._history: list[tuple[list[Message], Call]] = []
+        self._history: list[_AnsweredView] = []
         self.images: tuple[PromptImage, ...] = ()  # of the last prompt
         self._last_view: list[Message] = []
+        self._messages: list[Message] = []  # of the last answered view
         self._buffer = TokenBuffer()
 
     def action_prompt(
@@ -118,9 +129,10 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message]) -> tuple[TokenIds, Call | None]:
         """The prompt that ends in these messages, and the call that it extends (or None)."""
         view = self._last_view = list(messages)
-        for earlier_view, call in reversed(self._history):
-            if view[: len(earlier_view)] == earlier_view:
-                new_messages = view[len(earlier_view) :]
+        for messages, length, call in reversed(self._history):
+            earlier_view = messages[:length]
+            if view[:length] == earlier_view:
+                new_messages = view[length:]
                 renderer = self._agent.renderer
                 bridge = renderer.continuation_ids(call, earlier_view, new_messages, self._tools)
                 if bridge is not None:
@@ -134,4 +146,8 @@ class PromptBuilder:
 
     def add_call(self, call: Call, message: Message) -> None:
         """Add the policy's answer to the last prompt."""
-        self._history.append(([*self._last_view, message], call))
+        view = [*self._last_view, message]
+        if view[: len(self._messages)] != self._messages:
+            self._messages = []
+        self._messages += view[len(self._messages) :]
+        self._history.append(_AnsweredView(self._messages, len(view), call))

@@ -10,6 +10,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.messages import ImagePart, Message
 from agentrl_jax.storage.jsonl import dumps, from_json_data, parse_float
 from agentrl_jax.storage.significant_digits import significant, significant_rows
+from agentrl_jax.token_buffer import TokenBuffer
 from agentrl_jax.trajectories import Call, CallTime, Sampling, Trajectory, Turn, TurnTime
 
 # JSON key -> field of `Trajectory`
@@ -116,16 +117,17 @@ def _call_time_to_json(time: CallTime) -> dict[str, Any]:
 def trajectory_from_json(data: Mapping[str, Any]) -> Trajectory:
     """`decode`, with the exceptions of `DAMAGED` where the data are no trajectory."""
     calls: list[Call] = []
-    turns = tuple(_turn_from_json(turn, calls) for turn in data["turns"])
+    buffer = TokenBuffer()
+    turns = tuple(_turn_from_json(turn, calls, buffer) for turn in data["turns"])
     scalars = {field: data[key] for key, field in _SCALAR_FIELDS.items()}
     tools = tuple(map(dict, data.get("tools", ())))
     return Trajectory(_messages_from_json(data["opening"]), turns, tools=tools, **scalars)
 
 
-def _turn_from_json(data: Mapping[str, Any], calls: list[Call]) -> Turn:
+def _turn_from_json(data: Mapping[str, Any], calls: list[Call], buffer: TokenBuffer) -> Turn:
     first = len(calls)
     for call in data["calls"]:
-        calls.append(_call_from_json(call, calls))
+        calls.append(_call_from_json(call, calls, buffer))
     return Turn(
         calls=tuple(calls[first:]),
         action=Message.from_dict(data["action"]),
@@ -140,11 +142,11 @@ def _turn_from_json(data: Mapping[str, Any], calls: list[Call]) -> Turn:
     )
 
 
-def _call_from_json(data: Mapping[str, Any], calls: Sequence[Call]) -> Call:
+def _call_from_json(data: Mapping[str, Any], calls: Sequence[Call], buffer: TokenBuffer) -> Call:
     parent = None if data["parent"] is None else calls[data["parent"]]
     prompt = np.asarray(data["added" if "added" in data else "prompt"], np.int32)
     if parent is not None and "added" in data:
-        prompt = np.concatenate([parent.ids, prompt])
+        prompt = buffer.extend(parent.prompt, parent.action, prompt)
     return Call(
         prompt=prompt,
         action=np.asarray(data["action"], np.int32),

@@ -114,6 +114,10 @@ class UpdateSpec:
     rows: int = option(64, "Packed rows of a microbatch, on all chips together.", 1)
     length: int = option(4096, "Tokens of a row.", 1)
     microbatches: int = option(1, "Gradient programs before the optimizer's.", 1)
+    stochastic_rounding: bool = option(
+        False,
+        "The optimizer rounds weights and moments at random: for a narrow --param_dtype.",
+    )
     kl: float = option(
         0.0, "Coefficient of the KL penalty; above 0 there is a frozen copy of the weights.", 0.0
     )
@@ -126,8 +130,11 @@ class UpdateSpec:
     def algorithm_config(self) -> "PolicyGradientConfig":
         from agentrl_jax.algorithms.losses.regularizers import KL
         from agentrl_jax.algorithms.methods import grpo
+        from agentrl_jax.learner.optimizer import AdamWConfig, StochasticRounding
 
+        adamw = AdamWConfig()
         return grpo(
+            optimizer=StochasticRounding(adamw) if self.stochastic_rounding else adamw,
             bin_length=self.length,
             microbatch=self.rows,
             regularizers={"kl": KL(self.kl)} if self.kl else {},

@@ -7,11 +7,11 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from agentrl_jax.hashed_bits import random_bits
 from agentrl_jax.inference.sampling import (
     MAX_STOP_IDS,
     RowSamplingParams,
     exponential,
-    random_bits,
     sample,
 )
 from agentrl_jax.keys import key_data

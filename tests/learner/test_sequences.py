@@ -29,6 +29,7 @@ from agentrl_jax.learner.sequences import (
     CollatedSequences,
     ContextCost,
     TrainingSequence,
+    call_chains,
     collate,
     context_cost,
     sequences_of,
@@ -400,6 +401,20 @@ def test_a_rewritten_history_does_not_make_later_calls_compare_all_chains(
     )
     assert [len(sequence) for sequence in sequences_of(trajectory)] == [2, len(calls[-1].ids)]
     assert compared == [calls[1]]  # the rewritten history itself
+
+
+@pytest.mark.parametrize("turns", [64, 256])
+def test_a_context_that_grows_compares_no_tokens(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Call] = []
+    for i in range(turns):
+        parent = calls[-1] if calls else None
+        prompt = [*parent.ids.tolist(), 5] if parent else [1]
+        calls.append(dataclasses.replace(make_call(prompt, [6 + i]), parent=parent))
+    trajectory = make_trajectory(*(make_turn([call]) for call in calls))
+    monkeypatch.setattr(Call, "extends", lambda *_: pytest.fail("tokens are compared"))
+    assert [len(chain) for chain in call_chains(trajectory)] == [turns]
 
 
 def test_a_call_extends_the_first_of_two_equally_long_chains() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agentrl_jax.renderer import TokenIds
+from agentrl_jax.text_codec import TokenIds
 
 MIN_CAPACITY = 256  # tokens
 
@@ -18,6 +18,10 @@ class TokenBuffer:
         self._ids = np.zeros(0, np.int32)
         self._length = 0
 
+    def continued_from(self, prefix: TokenIds) -> "TokenBuffer":
+        """This buffer where `prefix` is what it returned last, else a new one."""
+        return self if self._ends_in(prefix) else TokenBuffer()
+
     def extend(self, prefix: TokenIds, *parts: TokenIds) -> TokenIds:
         """The ids of `prefix` and of all `parts`, int32.
 
@@ -25,7 +29,7 @@ class TokenBuffer:
         copied, and the next call may extend that.
         """
         length = len(prefix) + sum(map(len, parts))
-        if prefix.base is not self._ids or len(prefix) != self._length or length > len(self._ids):
+        if not self._ends_in(prefix) or length > len(self._ids):
             self._ids = np.zeros(max(MIN_CAPACITY, 2 * length), np.int32)
             self._ids[: len(prefix)] = prefix
         end = len(prefix)
@@ -36,3 +40,6 @@ class TokenBuffer:
         view = self._ids[:length]
         view.flags.writeable = False
         return view
+
+    def _ends_in(self, prefix: TokenIds) -> bool:
+        return prefix.base is self._ids and len(prefix) == self._length

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl_jax.rollout.token_buffer import TokenBuffer
+from agentrl_jax.token_buffer import TokenBuffer
 
 
 def ids(*numbers: int) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""Random bits by hashing a key and an index, an eighth of the work of threefry.
+
+Not cryptographically secure.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, UInt32
+
+from agentrl_jax.pytree import AnyArray
+
+
+def hash_bits(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    """Wellons' lowbias32: a bijection of 32-bit numbers whose bits each flip half the others."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def random_bits(
+    key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], size: int
+) -> UInt32[Array, "B {size}"]:
+    """Random numbers that depend on the row's key, `counter` and the column, and on nothing else.
+
+    Key and counter are hashed to two words, and the column with one and then the other.
+    """
+    columns = jax.lax.broadcasted_iota(jnp.uint32, (len(key), size), 1)
+    return column_bits(key, counter, columns)
+
+
+def column_bits(
+    key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], columns: UInt32[AnyArray, "B N"]
+) -> UInt32[Array, "B N"]:
+    """`random_bits` of some columns."""
+    key, columns = jnp.asarray(key), jnp.asarray(columns)
+    first = hash_bits(
+        key[:, 0] ^ hash_bits(jnp.asarray(counter).astype(jnp.uint32) + np.uint32(0x9E3779B9))
+    )
+    second = hash_bits(key[:, 1] ^ hash_bits(first))
+    return hash_bits(hash_bits(columns ^ first[:, None]) + second[:, None])
+
+
+def array_bits(
+    key: UInt32[AnyArray, "2"], number: int, shape: tuple[int, ...]
+) -> UInt32[Array, "*shape"]:
+    """Random numbers that depend on the key, the array's number and the index in the array, however
+    it is sharded.
+    """
+    first = hash_bits(key[0] ^ hash_bits(jnp.uint32(number) + np.uint32(0x9E3779B9)))
+    second = hash_bits(key[1] ^ hash_bits(first))
+    index = jnp.zeros(shape, jnp.uint32)
+    for axis in range(len(shape)):
+        stride = np.uint32(math.prod(shape[axis + 1 :]) % 2**32)
+        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * stride
+    return hash_bits(hash_bits(index ^ first) + second)
