@@ -1,4 +1,4 @@
-"""UFO (arXiv 2507.14295) on sums and differences with five attempts.
+"""UFO (arXiv 2507.14295) on sums with five attempts.
 
 The only observation after a wrong attempt is "Incorrect. Please think again.". Paper and released
 code agree: success at attempt k has reward 2^-k, repeated answers cost up to .5, a malformed turn

@@ -51,8 +51,10 @@ ARITHMETIC = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operat
 TWO_ATTEMPTS = SmallTask(
     "Arithmetic-v0", "sticky", 96, 4, {"largest": 9, "operators": "+", "always": True}
 )
-# More sums than demonstrations tell apart, so that most first attempts are wrong.
-FIVE_ATTEMPTS = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 12, "operators": "+-"})
+# Fine-tuned for so few steps that most first attempts are wrong.
+FIVE_ATTEMPTS = SmallTask(
+    "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"}, sft_steps=120
+)
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 # Its results have random letters in front of them.
 LOGGING_CALCULATOR = SmallTask(
