@@ -16,7 +16,7 @@ from agentrl_jax.envs.scripted_mixture import MixturePolicy
 CALL_PATTERN = re.compile(r"calc ([0-9]{1,9})\+([0-9]{1,9})")
 ANSWER_PATTERN = re.compile(r"answer ([0-9]{1,9})")
 VOID_ACTION = "hm"
-LOG_LETTERS = "aceilnrsw"  # of the words that demonstrations consist of
+LOG_LETTERS = "acelnrsw"  # those of "calc" and "answer"
 
 
 def _random_action(env: "Calculator", rng: np.random.Generator) -> str:
