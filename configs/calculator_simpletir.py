@@ -13,25 +13,16 @@ Hardware: 2 CPU cores; time: about 50 s; score: success .97 over 3 seeds (docs/m
     agentrl-train --config=configs/calculator_simpletir.py[:base]
 """
 
-from dataclasses import replace
-
 from agentrl_jax.algorithms.methods.tool_use import simpletir
 from agentrl_jax.algorithms.strategies.early_stop import EarlyStopping, StopOnTurn
-from agentrl_jax.configs.small import (
-    LOGGING_CALCULATOR,
-    pick,
-    small_experiment,
-    training_settings,
-    with_pair,
-)
+from agentrl_jax.configs.small import CALCULATOR, pick, small_experiment, training_settings
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings = training_settings(LOGGING_CALCULATOR)
+    settings = training_settings(CALCULATOR)
     group = IndependentEpisodes(group_size=8)
     algorithm, strategy = pick(
         variant,
@@ -40,11 +31,6 @@ def get_config(variant: str = "method") -> Experiment:
         base=(simpletir(drop_void_turns=False, **settings), group),
     )
     source = Rollouts(tasks=16, strategy=strategy)
-    experiment = small_experiment(
-        "calculator-simpletir", LOGGING_CALCULATOR, algorithm, source, steps=30, label="SimpleTIR"
+    return small_experiment(
+        "calculator-simpletir", CALCULATOR, algorithm, source, steps=40, label="SimpleTIR"
     )
-    quiet = replace(
-        experiment.environment, options={**LOGGING_CALCULATOR.options, "log_letters": 0}
-    )
-    demonstrations = replace(experiment.demonstrations, task_source=quiet)
-    return replace(experiment, demonstrations=demonstrations)

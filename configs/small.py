@@ -49,17 +49,13 @@ class SmallTask:
 
 ARITHMETIC = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"})
 TWO_ATTEMPTS = SmallTask(
-    "Arithmetic-v0", "sticky", 96, 4, {"largest": 9, "operators": "+", "always": True}
+    "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+", "always": True}
 )
 # Fine-tuned for so few steps that most first attempts are wrong.
 FIVE_ATTEMPTS = SmallTask(
     "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"}, sft_steps=120
 )
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
-# Its results have random letters in front of them.
-LOGGING_CALCULATOR = SmallTask(
-    "Calculator-v0", "expert", 160, 8, {"terms": 3, "largest": 9, "log_letters": 8}
-)
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.
 SHORT_CHAIN = SmallTask("Chain-v0", "weak", 128, 3, {"length": 8, "horizon": 10}, sft_steps=150)
@@ -75,7 +71,6 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
-THREE_HOPS = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3})
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most

@@ -45,13 +45,6 @@ def _repeated_action(env: "Arithmetic", rng: np.random.Generator) -> str | Messa
 MIXTURE_POLICY = MixturePolicy(_expert_action, _near_miss_action, 0.6)
 
 
-def _sticky_action(env: "Arithmetic", rng: np.random.Generator) -> str | Message:
-    """The mixture's, except that half of the later answers repeat the one before."""
-    return (env.answers[-1] if env.answers and rng.random() < 0.5 else None) or MIXTURE_POLICY(
-        env, rng
-    )
-
-
 class Arithmetic(SampledTaskEnvironment):
     """The observation is "17+25=?", the action a number; a right one earns 1.
 
@@ -61,8 +54,7 @@ class Arithmetic(SampledTaskEnvironment):
     `success`. `info` holds `formatted` and `answer` ("42", or None).
 
     Scripted policies: `random` is uniform, `expert` is right, `mixture` is the expert with
-    probability 0.6 and else off by one or ten, `repeater` repeats the mixture's first answer,
-    `sticky` in half of the later turns the answer before.
+    probability 0.6 and else off by one or ten, `repeater` repeats the mixture's first answer.
 
     Args:
         largest: operands are uniform integers in [0, largest].
@@ -77,7 +69,6 @@ class Arithmetic(SampledTaskEnvironment):
             "random": _random_action,
             "mixture": MIXTURE_POLICY,
             "repeater": _repeated_action,
-            "sticky": _sticky_action,
             "expert": _expert_action,
         }
     )

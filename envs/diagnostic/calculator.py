@@ -16,7 +16,6 @@ from agentrl_jax.envs.scripted_mixture import MixturePolicy
 CALL_PATTERN = re.compile(r"calc ([0-9]{1,9})\+([0-9]{1,9})")
 ANSWER_PATTERN = re.compile(r"answer ([0-9]{1,9})")
 VOID_ACTION = "hm"
-LOG_LETTERS = "acelnrsw"  # those of "calc" and "answer"
 
 
 def _random_action(env: "Calculator", rng: np.random.Generator) -> str:
@@ -62,8 +61,6 @@ class Calculator(SampledTaskEnvironment):
         terms: how many numbers are summed.
         largest: numbers are uniform integers in [0, largest].
         longest: characters of a tool result that are returned.
-        log_letters: random letters in front of each result, as of an interpreter's log: an agent
-            that was trained without them has never read the like.
         void_ends: whether a void turn ends the episode, without success.
         horizon: turns before truncation.
     """
@@ -77,7 +74,6 @@ class Calculator(SampledTaskEnvironment):
         terms: int = 3,
         largest: int = 20,
         longest: int = 8,
-        log_letters: int = 0,
         void_ends: bool = False,
         horizon: int = 8,
         render_mode: str | None = None,
@@ -88,7 +84,6 @@ class Calculator(SampledTaskEnvironment):
             checked_int("largest", largest, 1, 9999),
             checked_int("longest", longest, 1, 512),
         )
-        self.log_letters = checked_int("log_letters", log_letters, 0, 512)
         self.void_ends = checked_bool("void_ends", void_ends)
         self.horizon = checked_int("horizon", horizon, 1, 1000)
         self.rules = (
@@ -96,18 +91,11 @@ class Calculator(SampledTaskEnvironment):
             "the game; write nothing else."
         )
         self.completed_calls: frozenset[tuple[int, int]] = frozenset()
-        self.logs: tuple[str, ...] = ()  # of each turn
 
     def _sample_task(self) -> None:
         self.numbers = tuple(
             map(int, self.np_random.integers(self.largest + 1, size=len(self.numbers)))
         )
-
-        if self.log_letters:
-            indices = self.np_random.integers(
-                len(LOG_LETTERS), size=(self.horizon, self.log_letters)
-            )
-            self.logs = tuple("".join(LOG_LETTERS[i] for i in row) for row in indices)
 
     def _reset_state(self) -> None:
         self.completed_calls = frozenset()
@@ -132,8 +120,7 @@ class Calculator(SampledTaskEnvironment):
         if tool_call:
             first, second = int(tool_call[1]), int(tool_call[2])
             self.completed_calls |= {(first, second)}
-            result = str(first + second)[: self.longest]
-            answer = " ".join((*self.logs[self.turns - 1 : self.turns], result))
+            answer = str(first + second)[: self.longest]
         return StepResult(
             answer, {"outcome": 0.0}, info, False if void and self.void_ends else None
         )

@@ -116,15 +116,6 @@ def maximum(metric: str) -> Measure:
     return of_metric(f"maximum of {metric}", metric, max)
 
 
-def log_percentile(metric: str, percentile: float) -> Measure:
-    """The natural logarithm of a percentile of a positive metric over a phase's steps."""
-    return of_metric(
-        f"log of the {percentile:g}th percentile of {metric}",
-        metric,
-        lambda values: float(np.log(np.percentile(values, percentile))),
-    )
-
-
 def std_of_changes(metric: str) -> Measure:
     """The standard deviation of the differences between successive steps."""
     name = f"standard deviation of {metric}'s changes from step to step"

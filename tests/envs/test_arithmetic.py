@@ -145,18 +145,6 @@ def test_the_repeater_repeats_its_first_answer():
     assert lengths == {1, 5}
 
 
-def test_the_sticky_policy_repeats_more_than_the_mixture():
-    """Half of the second answers, and .4 of the others: the mixture's are right with .6, or one
-    of four slips.
-    """
-    env, repeats = make_arithmetic(always=True), []
-    for seed in range(400):
-        first, second = info_values(play_scripted_episode(env, "sticky", seed), "answer")
-        repeats.append(first == second)
-    expected = 0.5 + 0.5 * (0.6**2 + 4 * 0.1**2)
-    assert sum(repeats) / 400 == pytest.approx(expected, abs=4 * (0.21 / 400) ** 0.5)
-
-
 def test_ufo_rewards_late_success_and_repeated_answers_less():
     """2^-2 for the third attempt, all distinct; -.5 (1 - 1/5) for five times the same."""
     reward = RewardChain([AttemptDecay(), RepeatedAnswerPenalty()])

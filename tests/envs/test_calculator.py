@@ -39,17 +39,6 @@ def test_an_episode_by_hand():
     assert t.success is True and t.turns[-1].terminated
 
 
-def test_results_come_after_random_letters_that_are_the_same_when_an_episode_is_repeated():
-    env, calls = make_calculator(log_letters=8), ("calc 3+14", "hm", "calc 3+14", "calc 99+1")
-    observations = observation_texts(play_actions(env, *calls))
-    logs = [observations[i].split(" ")[0] for i in (0, 2, 3)]
-    assert observations == [f"{logs[0]} 17\n", "?\n", f"{logs[1]} 17\n", f"{logs[2]} 100\n"]
-    assert len(set(logs)) == 3 and {len(log) for log in logs} == {8}
-    assert set("".join(logs)) <= set("calc answer")
-    first, again = (play_scripted_episode(env, "expert", 3) for _ in range(2))
-    assert observation_texts(first) == observation_texts(again) and first.success
-
-
 def test_a_wrong_answer_ends_the_episode_without_reward():
     t = play_actions(make_calculator(), "answer 24")
     assert rewards(t) == [0.0] and t.turns[-1].terminated and t.success is False
