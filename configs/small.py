@@ -51,6 +51,10 @@ ARITHMETIC = SmallTask("Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operat
 TWO_ATTEMPTS = SmallTask(
     "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+", "always": True}
 )
+# Fine-tuned for so few steps that most first attempts are wrong.
+FIVE_ATTEMPTS = SmallTask(
+    "Arithmetic-v0", "mixture", 96, 4, {"largest": 9, "operators": "+"}, sft_steps=120
+)
 CALCULATOR = SmallTask("Calculator-v0", "mixture", 96, 6, {"terms": 2, "largest": 9})
 CHAIN = SmallTask("Chain-v0", "weak", 200, 3, {"length": 8})
 # Two mistakes are allowed, so that a cloned policy seldom succeeds.

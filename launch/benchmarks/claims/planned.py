@@ -5,10 +5,12 @@ Ten seeds find a difference of one standard deviation of the paired differences 
 same on both sides, and were chosen by two seeds that are not compared.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, paired_comparison
-from agentrl_jax.launch.sweeps.measures import mean_of_last, std_of_changes
+from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, TEN_SEEDS, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.measures import distinct_answers
+from agentrl_jax.launch.sweeps.measures import final_success, mean_of_last, std_of_changes
 
 SEEDS: dict[str, Any] = {"seeds": TEN_SEEDS, "tuning_seeds": (100, 101)}
 # So that a run takes a minute: the measures read the rollouts, not the evaluation; the engine's
@@ -20,6 +22,20 @@ SETTINGS = {
     "engine.rows": "32",
     "engine.min_decode_steps": "3",
     "engine.batching_delay": "0.02",
+}
+
+
+def both_sides(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a phase, for the phases of both sides."""
+    return {f"phases.{side}.{name}": x for side in SIDES for name, x in settings.items()}
+
+
+UFO_SETTINGS = {
+    **SETTINGS,
+    **both_sides({"steps": "32", "source.tasks": "8"}),
+    "demonstrations.episodes": "200",
+    "evaluation.episodes": "512",
+    "engine.rows": "64",
 }
 
 PLANNED = (
@@ -40,6 +56,24 @@ PLANNED = (
         SETTINGS,
         measure=std_of_changes("entropy"),
         higher_is_better=False,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "ufo",
+        "arithmetic_ufo",
+        "UFO, arXiv 2507.14295",
+        "Trained on several attempts more is solved within five than by single-turn RL.",
+        UFO_SETTINGS,
+        measure=final_success,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "ufo_distinct",
+        "arithmetic_ufo",
+        "UFO, arXiv 2507.14295",
+        "After a wrong answer fewer are repeated than by single-turn RL.",
+        UFO_SETTINGS,
+        measure=distinct_answers,
         **SEEDS,
     ),
 )

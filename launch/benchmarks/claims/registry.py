@@ -10,7 +10,6 @@ from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     correction,
-    distinct_answers,
     seconds_until_level,
     turns_until_level,
 )
@@ -147,14 +146,6 @@ COMPARISONS = (
         "keydoor_dart",
         "DART, arXiv 2509.23866",
         "Truncated importance weights help on stale samples.",
-    ),
-    variant_comparison(
-        "ufo",
-        "arithmetic_ufo",
-        "UFO, arXiv 2507.14295",
-        "Answers of an episode differ more.",
-        measure=distinct_answers,
-        seeds=SIX_SEEDS,
     ),
     variant_comparison(
         "gigpo",
