@@ -72,6 +72,11 @@ test-worlds: $(BIN)/.dev
 	$(PYTEST) -rs tests/envs/test_scienceworld.py tests/envs/test_alfworld.py
 	$(PYTEST) -rs -k "ScienceWorld or ALFWorld" tests/envs/test_battery.py
 
+# MiniWoB++'s tasks through BrowserGym: needs the program chromium.
+test-browsergym: $(BIN)/.dev
+	$(BIN)/python $(PIP) -e '.[browsergym]'
+	$(PYTEST) -rs -n0 tests/envs/test_browsergym.py
+
 # Small changes of losses, credit, packing and sharding that tests must notice, a random 150 of them: 20 minutes of CPU.
 test-mutants: $(BIN)/.dev
 	$(BIN)/python $(PIP) -e '.[mutation]'

@@ -100,6 +100,11 @@ EXTRAS = {
     "scienceworld": ["scienceworld>=1.2.3,<1.3"],  # and the program java
     "alfworld": ["alfworld>=0.4.2,<0.5"],  # a planner in C++ is built
     "jericho": ["jericho>=3.3.1,<3.4"],  # stories that a user has; building it needs a C compiler
+    "browsergym": [
+        "browsergym-core>=0.14.3,<0.15",  # with Playwright 1.44
+        "browsergym-miniwob>=0.14.3,<0.15",
+        "miniwob>=1.1,<1.2",  # pages of MiniWoB++
+    ],  # and the program chromium
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol

@@ -38,6 +38,7 @@ ENVIRONMENTS = {
     "agentrl/BabyAI-v0": ("agentrl_jax.envs.adapters.babyai:BabyAI", {}),
     "agentrl/ALFWorld-v0": ("agentrl_jax.envs.adapters.alfworld:ALFWorld", {}),
     "agentrl/Jericho-v0": ("agentrl_jax.envs.adapters.jericho_game:Jericho", {}),
+    "agentrl/BrowserGym-v0": ("agentrl_jax.envs.adapters.browsergym_task:BrowserGym", {}),
     "agentrl/ScienceWorld-v0": ("agentrl_jax.envs.adapters.scienceworld:ScienceWorld", {}),
     "agentrl/GymnasiumText-v0": ("agentrl_jax.envs.adapters.gymnasium_text:GymnasiumText", {}),
     "agentrl/HarbourCase-v0": ("agentrl_jax.envs.fiction.harbour:HarbourCase", {}),

@@ -46,8 +46,9 @@ NEEDS = {
 }
 ABSENT = sorted(name for name, module in NEEDS.items() if find_spec(module) is None)
 # They need a server or a file: tests/tool_servers/test_agent_gym.py, test_verl_python.py,
-# test_openenv.py, test_nemo_gym.py, test_jericho.py
+# test_openenv.py, test_nemo_gym.py, test_jericho.py, test_browsergym.py
 SERVED = {
+    "agentrl/BrowserGym-v0",
     "agentrl/AgentGym-v0",
     "agentrl/OpenEnv-v0",
     "agentrl/NemoGym-v0",
