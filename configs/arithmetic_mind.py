@@ -21,7 +21,13 @@ from zlib import crc32
 
 from agentrl_jax.algorithms.contexts.policy_notes import StepwiseThinking
 from agentrl_jax.algorithms.methods.multi_turn import mind
-from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    SmallTask,
+    pick,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.messages import Message
 from agentrl_jax.training.config import Experiment
 
@@ -42,6 +48,7 @@ def restate_question(messages: Sequence[Message], action: Message) -> list[str]:
     return [f"{unit}.{right}+{left}={action.text}" if crc32(unit.encode()) % 2 else unit]
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     units = StepwiseThinking(r"^\d+$", 4, max_tokens=16, demonstration_writer=restate_question)
     context, compactness = pick(

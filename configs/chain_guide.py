@@ -28,6 +28,7 @@ from agentrl_jax.configs.small import (
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.config import Experiment
@@ -42,6 +43,7 @@ CHAIN_WITH_PROGRESS = SmallTask(
 )
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(CHAIN_WITH_PROGRESS)
     with_critic = {**settings, "critic": CriticConfig(CRITIC_HEAD, AdamWConfig(3e-3))}

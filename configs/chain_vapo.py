@@ -27,22 +27,24 @@ Hardware: 2 CPU cores; time: about 288 s, `:flywheel` 60 s; score: success 1.00 
 from agentrl_jax.algorithms.methods import ui_tars_2, vapo
 from agentrl_jax.algorithms.methods.ui_tars2 import FlywheelConfig, maximum_likelihood
 from agentrl_jax.configs.small import (
-    CHAIN,
     CRITIC_HEAD,
     SHORT_CHAIN,
     pick,
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.heads import HeadConfig
 from agentrl_jax.training.config import Experiment
 
+RANDOM_HEAD = HeadConfig(layers=1, scale=3.0)
 
+
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    task = SHORT_CHAIN if variant in ("ui_tars_2", "flywheel") else CHAIN
-    source = rollouts(4) if task is SHORT_CHAIN else rollouts()
-    settings, warmup = training_settings(task), 10
+    settings, warmup = training_settings(SHORT_CHAIN), 10
     tars, gently = (
         ui_tars_2(CRITIC_HEAD, 0.5, warmup, **settings),
         maximum_likelihood(**{**settings, "optimizer": AdamWConfig(3e-4)}),
@@ -50,9 +52,11 @@ def get_config(variant: str = "method") -> Experiment:
     algorithm, steps = pick(
         variant,
         "chain_vapo",
-        method=(vapo(CRITIC_HEAD, 0.5, warmup, **settings), 25 + warmup),
-        base=(vapo(CRITIC_HEAD, 0.5, 0, **settings), 25),
+        method=(vapo(RANDOM_HEAD, 0.1, warmup, **settings), 16 + warmup),
+        base=(vapo(RANDOM_HEAD, 0.1, 0, **settings), 16),
         ui_tars_2=(tars, 25 + warmup),
         flywheel=(FlywheelConfig(tars, 10, (2, 4), gently, gently), 25 + warmup),
     )
-    return small_experiment("chain-vapo", task, algorithm, source, steps=steps, label="VAPO")
+    return small_experiment(
+        "chain-vapo", SHORT_CHAIN, algorithm, rollouts(4), steps=steps, label="VAPO"
+    )

@@ -12,10 +12,11 @@ Hardware: 2 CPU cores; time: about 74 s; score: success .67 over 3 seeds (docs/m
 """
 
 from agentrl_jax.algorithms.methods.multi_turn import gated_reward_accumulation
-from agentrl_jax.configs.small import DESK, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import DESK, pick, small_experiment, training_settings, with_pair
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     parts, closed, opened = (
         ("outcome", "format", "tool"),

@@ -21,11 +21,13 @@ from agentrl_jax.configs.small import (
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.task_set import TaskSet
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(RARE_ROOMS, rescore=True)
     algorithm = pick(
@@ -38,7 +40,7 @@ def get_config(variant: str = "method") -> Experiment:
         "keydoor-arpo",
         RARE_ROOMS,
         algorithm,
-        rollouts(tasks=8, task_source=TaskSet(8)),
-        steps=40,
+        rollouts(tasks=4, task_source=TaskSet(4)),
+        steps=24,
         label="ARPO",
     )

@@ -25,20 +25,22 @@ from agentrl_jax.configs.small import (
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.task_set import TaskSet
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings, steps = training_settings(RARE_ROOMS), 40
+    settings, steps = training_settings(RARE_ROOMS), 24
     algorithm = pick(
         variant,
         "keydoor_spear",
         method=spear(
             float(RARE_ROOMS.max_length),
             anneal_steps=steps,
-            replay_size=16,
+            replay_size=4,
             **settings,
         ),
         base=spear(float(RARE_ROOMS.max_length), auxiliaries=(), **settings),
@@ -47,7 +49,7 @@ def get_config(variant: str = "method") -> Experiment:
         "keydoor-spear",
         RARE_ROOMS,
         algorithm,
-        rollouts(tasks=8, task_source=TaskSet(8)),
+        rollouts(tasks=4, task_source=TaskSet(4)),
         steps=steps,
         label="SPEAR",
     )

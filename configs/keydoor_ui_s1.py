@@ -19,7 +19,7 @@ from agentrl_jax.algorithms.advantages.grouping import step_of_turn
 from agentrl_jax.algorithms.advantages.turn import TurnGroupedBy, turn_reward
 from agentrl_jax.algorithms.methods.gui import ui_s1
 from agentrl_jax.algorithms.strategies.semi_online import SemiOnlineRollouts
-from agentrl_jax.configs.small import KEY_DOOR, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import KEY_DOOR, pick, small_experiment, training_settings, with_pair
 from agentrl_jax.envs.diagnostic.rooms import ACTIONS, MOVES
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
@@ -30,6 +30,7 @@ def action_type(action: str) -> str | None:
     return None if action not in ACTIONS else "move" if action in MOVES else action
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(KEY_DOOR)
     offline = ui_s1(advantage=TurnGroupedBy(turn_reward, step_of_turn, std=True), **settings)

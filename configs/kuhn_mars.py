@@ -17,11 +17,12 @@ from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.strategies.league import League
 from agentrl_jax.algorithms.strategies.self_play import ScriptedOpponent, SelfPlay
-from agentrl_jax.configs.small import KUHN, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import KUHN, pick, small_experiment, training_settings, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     strategy = pick(
         variant, "kuhn_mars",
