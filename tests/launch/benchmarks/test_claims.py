@@ -268,7 +268,7 @@ def test_a_flag_for_one_config_leaves_the_next_one_alone(tmp_path: Path):
         fields = config_json.to_json(load_experiment(cell).phases["rl"].algorithm)["fields"]
         head = fields["critic"]["fields"]["head"]["fields"]
         settings.append((fields["optimizer"]["fields"]["learning_rate"], head["scale"]))
-    assert settings == [(0.5, 7.0), (1e-3, 0.0)]
+    assert settings == [(0.5, 7.0), (1e-3, 3.0)]
 
 
 @pytest.mark.parametrize(("level", "turns"), [(0.2, 50.0), (0.5, 80.0), (0.9, 100.0)])
