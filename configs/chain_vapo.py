@@ -52,8 +52,8 @@ def get_config(variant: str = "method") -> Experiment:
     algorithm, steps = pick(
         variant,
         "chain_vapo",
-        method=(vapo(RANDOM_HEAD, 0.1, warmup, **settings), 16 + warmup),
-        base=(vapo(RANDOM_HEAD, 0.1, 0, **settings), 16),
+        method=(vapo(RANDOM_HEAD, 0.25, warmup, **settings), 16 + warmup),
+        base=(vapo(RANDOM_HEAD, 0.25, 0, **settings), 16),
         ui_tars_2=(tars, 25 + warmup),
         flywheel=(FlywheelConfig(tars, 10, (2, 4), gently, gently), 25 + warmup),
     )

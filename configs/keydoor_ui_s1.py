@@ -19,10 +19,25 @@ from agentrl_jax.algorithms.advantages.grouping import step_of_turn
 from agentrl_jax.algorithms.advantages.turn import TurnGroupedBy, turn_reward
 from agentrl_jax.algorithms.methods.gui import ui_s1
 from agentrl_jax.algorithms.strategies.semi_online import SemiOnlineRollouts
-from agentrl_jax.configs.small import KEY_DOOR, pick, small_experiment, training_settings, with_pair
+from agentrl_jax.configs.small import (
+    SmallTask,
+    pick,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.envs.diagnostic.rooms import ACTIONS, MOVES
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
+
+SMALL_ROOMS = SmallTask(
+    "KeyDoor-v0",
+    "weak",
+    208,
+    6,
+    {"width": 4, "height": 3, "walls": 0, "horizon": 12},
+    sft_steps=200,
+)
 
 
 def action_type(action: str) -> str | None:
@@ -32,7 +47,7 @@ def action_type(action: str) -> str | None:
 
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings = training_settings(KEY_DOOR)
+    settings = training_settings(SMALL_ROOMS)
     offline = ui_s1(advantage=TurnGroupedBy(turn_reward, step_of_turn, std=True), **settings)
     algorithm, strategy = pick(
         variant,
@@ -47,9 +62,9 @@ def get_config(variant: str = "method") -> Experiment:
     )
     return small_experiment(
         "keydoor-ui-s1",
-        KEY_DOOR,
+        SMALL_ROOMS,
         algorithm,
-        Rollouts(tasks=16, strategy=strategy),
-        steps=40,
+        Rollouts(tasks=4, strategy=strategy),
+        steps=24,
         label="UI-S1",
     )

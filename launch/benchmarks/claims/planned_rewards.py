@@ -57,4 +57,17 @@ PLANNED_REWARDS = (
         higher_is_better=False,
         **SEEDS,
     ),
+    paired_comparison(
+        "critic_warmup",
+        "chain_vapo",
+        "VAPO, arXiv 2504.05118",
+        "A critic of random values should learn before the policy moves.",
+        {
+            **SETTINGS,
+            "environment.options.horizon": "13",
+            **on_both_sides({"algorithm.optimizer.learning_rate": "3e-4"}),
+        },
+        measure=mean_of_last("rollout/success", 16),  # the policy's updates on either side
+        **SEEDS,
+    ),
 )

@@ -128,14 +128,6 @@ COMPARISONS = (
         "Information gain makes more episodes succeed.",
     ),
     variant_comparison(
-        "critic_warmup",
-        "chain_vapo",
-        "VAPO, arXiv 2504.05118",
-        "A critic of random values should learn before the policy moves.",
-        {**LOWER_LEARNING_RATE, "phases.rl.algorithm.critic.head.scale": "1"},
-        measure=mean_of_last("rollout/success", 25),
-    ),
-    variant_comparison(
         "truncated_weights",
         "keydoor_dart",
         "DART, arXiv 2509.23866",

@@ -1,0 +1,58 @@
+"""Planned comparisons where success is rare: replays of successes, search, an expert's episodes.
+
+See `planned` for how they were planned.
+"""
+
+from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
+from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
+from agentrl_jax.launch.sweeps.measures import area_under_curve, final_success, mean_of_last
+
+PLANNED_EXPLORATION = (
+    paired_comparison(
+        "spear",
+        "keydoor_spear",
+        "SPEAR, arXiv 2509.22601",
+        "Self-imitation makes more episodes succeed.",
+        SETTINGS,
+        measure=mean_of_last("rollout/success", 8),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "arpo_success",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "With replay more episodes of the tasks it plays succeed.",
+        SETTINGS,
+        measure=area_under_curve("rollout/success"),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "arpo_replay",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "A stored success gives all-failed groups a signal.",
+        SETTINGS,
+        measure=area_under_curve("groups_with_signal"),
+        by_construction=True,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "bfs_prover",
+        "prover_bfs",
+        "BFS-Prover-V2, arXiv 2509.06493",
+        "Expert iteration by tree search proves more held-out theorems than by independent "
+        "attempts.",
+        SETTINGS,
+        measure=final_success,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "ui_s1",
+        "keydoor_ui_s1",
+        "UI-S1, arXiv 2509.11543",
+        "Evaluated live, semi-online rollouts beat offline step RL.",
+        SETTINGS,
+        measure=final_success,
+        **SEEDS,
+    ),
+)
