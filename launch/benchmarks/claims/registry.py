@@ -14,7 +14,7 @@ from agentrl_jax.launch.benchmarks.claims.measures import (
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
 from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
-from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
+from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
 
 WORDLE_OVERRIDES = {
     "environment.options.words": "16",
