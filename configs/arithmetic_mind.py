@@ -13,7 +13,7 @@ has one generation per action.
 Hardware: 2 CPU cores; time: about 35 s; score: success .80, SFT .57 over 5 seeds, with
 `--config.demonstrations.episodes=1000` (docs/methods.md)
 
-    agentrl-train --config=configs/arithmetic_mind.py[:base|one_call]
+    agentrl-train --config=configs/arithmetic_mind.py[:base|pair|one_call]
 """
 
 from collections.abc import Sequence

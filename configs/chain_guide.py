@@ -13,7 +13,7 @@ Hardware: 2 CPU cores; time: about 90 s on a busy machine; score: success .97, S
 with `--config.demonstrations.episodes=1000
 --config.phases.rl.algorithm.optimizer.learning_rate=3e-4` (docs/methods.md)
 
-    agentrl-train --config=configs/chain_guide.py[:base|rloo|rloo_late]
+    agentrl-train --config=configs/chain_guide.py[:base|pair|rloo|rloo_late]
 """
 
 from typing import Any

@@ -8,7 +8,7 @@ grows and its success falls to zero. With it success grows.
 
 Hardware: 2 CPU cores; time: about 74 s; score: success .67 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/desk_gated.py[:base]
+    agentrl-train --config=configs/desk_gated.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.multi_turn import gated_reward_accumulation

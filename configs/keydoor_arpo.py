@@ -11,7 +11,7 @@ Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning
 
 Hardware: 2 CPU cores; time: about 202 s; score: success .12 over 6 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/keydoor_arpo.py[:base]
+    agentrl-train --config=configs/keydoor_arpo.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.gui import arpo_gui

@@ -15,7 +15,7 @@ rooms had tools: without their reward and without the choice of groups.
 
 Hardware: 2 CPU cores; time: about 259 s; score: success .12 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/keydoor_spear.py[:base]
+    agentrl-train --config=configs/keydoor_spear.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.tool_use import spear

@@ -12,7 +12,7 @@ Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning
 
 Hardware: 2 CPU cores; time: about 180 s; score: success .88 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/keydoor_ui_s1.py[:base]
+    agentrl-train --config=configs/keydoor_ui_s1.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.advantages.grouping import step_of_turn

@@ -10,7 +10,7 @@ game, lower is better.
 
 Hardware: 2 CPU cores; time: about 56 s; score: exploitability .12 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/kuhn_mars.py[:base|:league]
+    agentrl-train --config=configs/kuhn_mars.py[:base|pair|league]
 """
 
 from agentrl_jax.algorithms.losses.regularizers import KL

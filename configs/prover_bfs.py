@@ -16,7 +16,7 @@ searches less widely.
 
 Hardware: 2 CPU cores; time: about 155 s; score: success .33 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/prover_bfs.py[:base|planner]
+    agentrl-train --config=configs/prover_bfs.py[:base|pair|planner]
 """
 
 from dataclasses import replace
