@@ -22,10 +22,10 @@ PLANNED_REWARDS = (
         "A gate on the outcome stops the farming of step rewards.",
         {
             **SETTINGS,
-            "phases.sft.steps": "150",
+            "demonstrations.episodes": "1000",
             **on_both_sides({**FEW_TASKS, "steps": "20"}),
         },
-        measure=mean_of_last("rollout/success", 5),
+        measure=mean_of_last("rollout/success", 8),
         **SEEDS,
     ),
     paired_comparison(
