@@ -7,8 +7,8 @@ is .25 here (lambda .75 to .85), and the warm-up 10 steps. UI-TARS-2 does not st
 here. The critic starts from random values, as one from a reward model starts from wrong ones.
 
 Expected effect: more success than without warm-up (`:base`) over as many updates of the policy, of
-which the first follow a critic that has learnt. A critic that starts at zero, or a lambda near 1,
-hides it: the values hardly matter then.
+which the first follow a critic that has learnt. A critic that starts at zero has nothing to
+unlearn, and with a lambda near 1 its values hardly matter.
 
 `:flywheel` is UI-TARS-2 with a turn of its data flywheel every 10 steps (its numbers are not
 published): failed rollouts are used for continued pre-training as text, successful ones are
@@ -19,7 +19,7 @@ docs/methods.md, over 5 seeds).
 Two mistakes are allowed, five in the comparison, whose learning rate is 3e-4 (docs/methods.md).
 
 Hardware: 2 CPU cores; time: about 50 s of processor time for both sides, `:flywheel` 60 s; score:
-PENDING over 10 seeds (docs/methods.md)
+see docs/methods.md
 
     agentrl-train --config=configs/chain_vapo.py[:base|pair|ui_tars_2|flywheel]
 """
