@@ -12,32 +12,17 @@ Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning
 
 Hardware: 2 CPU cores; time: about 180 s; score: success .88 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/keydoor_ui_s1.py[:base|pair]
+    agentrl-train --config=configs/keydoor_ui_s1.py[:base]
 """
 
 from agentrl_jax.algorithms.advantages.grouping import step_of_turn
 from agentrl_jax.algorithms.advantages.turn import TurnGroupedBy, turn_reward
 from agentrl_jax.algorithms.methods.gui import ui_s1
 from agentrl_jax.algorithms.strategies.semi_online import SemiOnlineRollouts
-from agentrl_jax.configs.small import (
-    SmallTask,
-    pick,
-    small_experiment,
-    training_settings,
-    with_pair,
-)
+from agentrl_jax.configs.small import KEY_DOOR, pick, small_experiment, training_settings
 from agentrl_jax.envs.diagnostic.rooms import ACTIONS, MOVES
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
-
-SMALL_ROOMS = SmallTask(
-    "KeyDoor-v0",
-    "weak",
-    208,
-    6,
-    {"width": 4, "height": 3, "walls": 0, "horizon": 12},
-    sft_steps=200,
-)
 
 
 def action_type(action: str) -> str | None:
@@ -45,9 +30,8 @@ def action_type(action: str) -> str | None:
     return None if action not in ACTIONS else "move" if action in MOVES else action
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings = training_settings(SMALL_ROOMS)
+    settings = training_settings(KEY_DOOR)
     offline = ui_s1(advantage=TurnGroupedBy(turn_reward, step_of_turn, std=True), **settings)
     algorithm, strategy = pick(
         variant,
@@ -62,9 +46,9 @@ def get_config(variant: str = "method") -> Experiment:
     )
     return small_experiment(
         "keydoor-ui-s1",
-        SMALL_ROOMS,
+        KEY_DOOR,
         algorithm,
-        Rollouts(tasks=4, strategy=strategy),
-        steps=24,
+        Rollouts(tasks=16, strategy=strategy),
+        steps=40,
         label="UI-S1",
     )

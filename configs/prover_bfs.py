@@ -16,7 +16,7 @@ searches less widely.
 
 Hardware: 2 CPU cores; time: about 155 s; score: success .33 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/prover_bfs.py[:base|pair|planner]
+    agentrl-train --config=configs/prover_bfs.py[:base|planner]
 """
 
 from dataclasses import replace
@@ -28,13 +28,7 @@ from agentrl_jax.algorithms.strategies.best_first import BestFirstSearch
 from agentrl_jax.algorithms.strategies.planner_search import PlannerSearch
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
 from agentrl_jax.algorithms.strategies.task_reference import WithTaskReference
-from agentrl_jax.configs.small import (
-    SmallTask,
-    pick,
-    small_experiment,
-    training_settings,
-    with_pair,
-)
+from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
 from agentrl_jax.envs.prover.planner import ForwardPlanner
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.tokenizers import ByteTokenizer
@@ -43,16 +37,10 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 THEOREMS = SmallTask(
-    "Prover-v0",
-    "random",
-    80,
-    3,
-    {"depth": 6, "least": 6, "misleading": 5, "longest": 64},
-    sft_steps=200,
+    "Prover-v0", "weak", 96, 3, {"depth": 6, "least": 4, "misleading": 4}, sft_steps=500
 )
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     search = BestFirstSearch(max_expansions=12, width=4, length_power=0.5, reopen_states=True)
     strategy = pick(
@@ -70,13 +58,13 @@ def get_config(variant: str = "method") -> Experiment:
         rescore=True,
         **training_settings(THEOREMS, optimizer=AdamWConfig(5e-4, warmup_steps=3)),
     )
-    source = Rollouts(tasks=8, strategy=WithTaskReference(strategy))
+    source = Rollouts(tasks=64, strategy=WithTaskReference(strategy))
     config = small_experiment(
         "prover-bfs",
         THEOREMS,
         ExpertIterationConfig(update, num_updates=2, restart=restart),
         source,
-        steps=10,
+        steps=16,
         label="BFS-Prover",
     )
     return replace(

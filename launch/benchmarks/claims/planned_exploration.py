@@ -1,11 +1,8 @@
-"""Planned comparisons where success is rare: replays of successes, search, an expert's episodes.
-
-See `planned` for how they were planned.
-"""
+"""Planned comparisons of replays where success is rare; see `planned` for how they were planned."""
 
 from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
-from agentrl_jax.launch.sweeps.measures import area_under_curve, final_success, mean_of_last
+from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
 PLANNED_EXPLORATION = (
     paired_comparison(
@@ -34,25 +31,6 @@ PLANNED_EXPLORATION = (
         SETTINGS,
         measure=area_under_curve("groups_with_signal"),
         by_construction=True,
-        **SEEDS,
-    ),
-    paired_comparison(
-        "bfs_prover",
-        "prover_bfs",
-        "BFS-Prover-V2, arXiv 2509.06493",
-        "Expert iteration by tree search proves more held-out theorems than by independent "
-        "attempts.",
-        SETTINGS,
-        measure=final_success,
-        **SEEDS,
-    ),
-    paired_comparison(
-        "ui_s1",
-        "keydoor_ui_s1",
-        "UI-S1, arXiv 2509.11543",
-        "Evaluated live, semi-online rollouts beat offline step RL.",
-        SETTINGS,
-        measure=final_success,
         **SEEDS,
     ),
 )

@@ -13,6 +13,7 @@ from agentrl_jax.launch.benchmarks.claims.measures import (
     turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
+from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXPLORATION
 from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
 
@@ -88,25 +89,6 @@ COMPARISONS = (
         "Growing horizons beat the full one from the start.",
     ),
     variant_comparison(
-        "arpo_replay",
-        "keydoor_arpo",
-        "ARPO (GUI), arXiv 2505.16282",
-        "A stored success gives all-failed groups a signal.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("groups_with_signal"),
-        seeds=SIX_SEEDS,
-        by_construction=True,
-    ),
-    variant_comparison(
-        "arpo_success",
-        "keydoor_arpo",
-        "ARPO (GUI), arXiv 2505.16282",
-        "With replay more episodes of the tasks it plays succeed.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("rollout/success"),
-        seeds=SIX_SEEDS,
-    ),
-    variant_comparison(
         "score",
         "arithmetic_score",
         "SCoRe, arXiv 2409.12917",
@@ -156,14 +138,6 @@ COMPARISONS = (
         "Summaries beat a window that cuts the episode off.",
         measure=final_return,
         by_construction=True,
-    ),
-    variant_comparison(
-        "spear",
-        "keydoor_spear",
-        "SPEAR, arXiv 2509.22601",
-        "Self-imitation makes more episodes succeed.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("rollout/success"),
     ),
     variant_comparison(
         "arpo_calls",
@@ -227,4 +201,5 @@ COMPARISONS = (
     staleness_comparison(4, seeds=SIX_SEEDS),
     *PLANNED,
     *PLANNED_REWARDS,
+    *PLANNED_EXPLORATION,
 )
