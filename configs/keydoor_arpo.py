@@ -1,8 +1,8 @@
 """ARPO for GUI agents (arXiv 2505.16282) behind a door that a random policy seldom opens.
 
-Training repeats four rooms, 32 episodes a step. Released: 8 stored successes per task; where a group's rewards have
-std < .05 and mean < .2, one replaces the first member; clip .2 and .3, dual clip 3, no KL. There
-are no malformed actions here to subtract .5 for.
+Training repeats four rooms, 32 episodes a step. Released: 8 stored successes per task; where a
+group's rewards have std < .05 and mean < .2, one replaces the first member; clip .2 and .3, dual
+clip 3, no KL. There are no malformed actions here to subtract .5 for.
 
 Expected effect: groups that all failed give a signal again; more success than without replay
 (`:base`, GRPO with the same clips).
