@@ -10,8 +10,7 @@ Expected effect: as many right answers as without the penalty (`:base`) from few
 paper's effect concerns long chains of thought, which no policy of this size generates. `:one_call`
 has one generation per action.
 
-Hardware: 2 CPU cores; time: about 35 s; score: success .80, SFT .57 over 5 seeds, with
-`--config.demonstrations.episodes=1000` (docs/methods.md)
+Hardware: 2 CPU cores; time: about 35 s; score: see docs/methods.md
 
     agentrl-train --config=configs/arithmetic_mind.py[:base|pair|one_call]
 """

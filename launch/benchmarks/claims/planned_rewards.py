@@ -43,7 +43,11 @@ PLANNED_REWARDS = (
         "chain_guide",
         "A Practitioner's Guide, arXiv 2510.01132",
         "PPO learns faster from a reward for each turn's progress than from the outcome alone.",
-        {**SETTINGS, **on_both_sides({"algorithm.optimizer.learning_rate": "3e-4"})},
+        {
+            **SETTINGS,
+            "environment.options.horizon": "14",
+            **on_both_sides({"algorithm.optimizer.learning_rate": "3e-4"}),
+        },
         measure=area_under_curve("rollout/success"),
         **SEEDS,
     ),
