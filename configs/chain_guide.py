@@ -9,7 +9,8 @@ Three mistakes are allowed, and a step has 16 episodes, so that the first steps 
 Expected effect: PPO gains from dense rewards (`:method` against `:base`); RLOO is hardly affected
 (`:rloo`, `:rloo_late`).
 
-Hardware: 2 CPU cores; time: about 100 s of processor time for both sides; score: see docs/methods.md
+Hardware: 2 CPU cores; time: about 100 s of processor time for both sides; score: see
+docs/methods.md
 
     agentrl-train --config=configs/chain_guide.py[:base|pair|rloo|rloo_late]
 """
