@@ -10,10 +10,9 @@ Expected effect: as many right answers as without the penalty (`:base`) from few
 paper's effect concerns long chains of thought, which no policy of this size generates. `:one_call`
 has one generation per action.
 
-Hardware: 2 CPU cores; time: about 35 s; score: success .80, SFT .57 over 5 seeds, with
-`--config.demonstrations.episodes=1000` (docs/methods.md)
+Hardware: 2 CPU cores; time: about 35 s; score: see docs/methods.md
 
-    agentrl-train --config=configs/arithmetic_mind.py[:base|one_call]
+    agentrl-train --config=configs/arithmetic_mind.py[:base|pair|one_call]
 """
 
 from collections.abc import Sequence
@@ -21,7 +20,13 @@ from zlib import crc32
 
 from agentrl_jax.algorithms.contexts.policy_notes import StepwiseThinking
 from agentrl_jax.algorithms.methods.multi_turn import mind
-from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    SmallTask,
+    pick,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.messages import Message
 from agentrl_jax.training.config import Experiment
 
@@ -42,6 +47,7 @@ def restate_question(messages: Sequence[Message], action: Message) -> list[str]:
     return [f"{unit}.{right}+{left}={action.text}" if crc32(unit.encode()) % 2 else unit]
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     units = StepwiseThinking(r"^\d+$", 4, max_tokens=16, demonstration_writer=restate_question)
     context, compactness = pick(

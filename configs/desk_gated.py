@@ -6,16 +6,17 @@ where the outcome exceeds 0. The paper's thresholds are not known; here any succ
 Expected effect: without the gate (`:base`, D-RA) the policy learns never to submit: its return
 grows and its success falls to zero. With it success grows.
 
-Hardware: 2 CPU cores; time: about 74 s; score: success .67 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 70 s of processor time for both sides; score: see docs/methods.md
 
-    agentrl-train --config=configs/desk_gated.py[:base]
+    agentrl-train --config=configs/desk_gated.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.multi_turn import gated_reward_accumulation
-from agentrl_jax.configs.small import DESK, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import DESK, pick, small_experiment, training_settings, with_pair
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     parts, closed, opened = (
         ("outcome", "format", "tool"),

@@ -5,17 +5,15 @@ Released: coefficient (1 - cos(pi t / T)) / 2 with T = 100 on ALFWorld, Clip-Cov
 items at most 5 steps old, A' = R - median of recent group means, clip .2 and .28, dual clip 10, the
 top three quarters of groups without void and overlong episodes, .1 for each turn that calls a tool,
 at most 1, times (1 + cos(pi t / 200)) / 2; only episodes with a tool call are replayed. Taking the
-key and opening the door are the tools here. T is the number of steps, and the replay buffer is
-sampled from once it holds more than 24 episodes.
+key and opening the door are the tools here. T is the number of steps. Training repeats four rooms,
+32 episodes a step, and the replay buffer is sampled from once it holds more than 6.
 
-Expected effect: faster than the base without replay (`:base`) where success is rare.
+Expected effect: more success than the base without replay (`:base`), late in the run: the
+coefficient grows from 0 to 1.
 
-Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`), before
-rooms had tools: without their reward and without the choice of groups.
+Hardware: 2 CPU cores; time: about 80 s of processor time for both sides; score: see docs/methods.md
 
-Hardware: 2 CPU cores; time: about 259 s; score: success .12 over 3 seeds (docs/methods.md)
-
-    agentrl-train --config=configs/keydoor_spear.py[:base]
+    agentrl-train --config=configs/keydoor_spear.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.tool_use import spear
@@ -25,20 +23,22 @@ from agentrl_jax.configs.small import (
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.task_set import TaskSet
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
-    settings, steps = training_settings(RARE_ROOMS), 40
+    settings, steps = training_settings(RARE_ROOMS), 24
     algorithm = pick(
         variant,
         "keydoor_spear",
         method=spear(
             float(RARE_ROOMS.max_length),
             anneal_steps=steps,
-            replay_size=16,
+            replay_size=4,
             **settings,
         ),
         base=spear(float(RARE_ROOMS.max_length), auxiliaries=(), **settings),
@@ -47,7 +47,7 @@ def get_config(variant: str = "method") -> Experiment:
         "keydoor-spear",
         RARE_ROOMS,
         algorithm,
-        rollouts(tasks=8, task_source=TaskSet(8)),
+        rollouts(tasks=4, task_source=TaskSet(4)),
         steps=steps,
         label="SPEAR",
     )

@@ -8,20 +8,21 @@ Expected effect: harder to exploit than a policy trained against a fixed opponen
 game's random policy). `:league` plays against its earlier checkpoints. Exploitability is in antes a
 game, lower is better.
 
-Hardware: 2 CPU cores; time: about 56 s; score: exploitability .12 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 55 s of processor time for both sides; score: see docs/methods.md
 
-    agentrl-train --config=configs/kuhn_mars.py[:base|:league]
+    agentrl-train --config=configs/kuhn_mars.py[:base|pair|league]
 """
 
 from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods.multi_turn import mars
 from agentrl_jax.algorithms.strategies.league import League
 from agentrl_jax.algorithms.strategies.self_play import ScriptedOpponent, SelfPlay
-from agentrl_jax.configs.small import KUHN, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import KUHN, pick, small_experiment, training_settings, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     strategy = pick(
         variant, "kuhn_mars",

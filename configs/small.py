@@ -67,7 +67,12 @@ DESK = SmallTask("Desk-v0", "mixture", 160, 5)
 KEY_DOOR = SmallTask("KeyDoor-v0", "weak", 288, 6)
 # The random policy seldom solves these.
 RARE_ROOMS = SmallTask(
-    "KeyDoor-v0", "random", 288, 6, {"width": 5, "height": 4, "walls": 2}, sft_steps=200
+    "KeyDoor-v0",
+    "random",
+    176,
+    6,
+    {"width": 4, "height": 3, "walls": 0, "horizon": 10},
+    sft_steps=150,
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)

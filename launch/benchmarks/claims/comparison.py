@@ -157,3 +157,8 @@ def paired_comparison(
     path, same = f"configs/{config}.py:pair", dict(overrides or {})
     base, method = (Side(path, same, phase) for phase in SIDES)
     return Comparison(name, paper, claim, base, method, **options)
+
+
+def on_both_sides(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Overrides of a phase, for the phases of both sides of a `paired_comparison`."""
+    return {f"phases.{side}.{field}": value for side in SIDES for field, value in overrides.items()}

@@ -6,15 +6,15 @@ Base and method are variants of one config with the same steps, episodes and lea
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side, variant_comparison
-from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import (
-    context_tokens_per_success,
     correction,
     seconds_until_level,
     turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
-from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum, mean_of_last
+from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXPLORATION
+from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
+from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
 
 WORDLE_OVERRIDES = {
     "environment.options.words": "16",
@@ -74,12 +74,6 @@ COMPARISONS = (
         method=Side("configs/wordle_dr_grpo.py:smoke", WORDLE_OVERRIDES),
     ),
     variant_comparison(
-        "gated",
-        "desk_gated",
-        "G-RA, arXiv 2508.10548",
-        "A gate on the outcome stops the farming of step rewards.",
-    ),
-    variant_comparison(
         "simpletir",
         "calculator_simpletir",
         "SimpleTIR, arXiv 2509.02479",
@@ -92,25 +86,6 @@ COMPARISONS = (
         "keydoor_scaling_inter",
         "ScalingInter-RL, arXiv 2509.08755",
         "Growing horizons beat the full one from the start.",
-    ),
-    variant_comparison(
-        "arpo_replay",
-        "keydoor_arpo",
-        "ARPO (GUI), arXiv 2505.16282",
-        "A stored success gives all-failed groups a signal.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("groups_with_signal"),
-        seeds=SIX_SEEDS,
-        by_construction=True,
-    ),
-    variant_comparison(
-        "arpo_success",
-        "keydoor_arpo",
-        "ARPO (GUI), arXiv 2505.16282",
-        "With replay more episodes of the tasks it plays succeed.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("rollout/success"),
-        seeds=SIX_SEEDS,
     ),
     variant_comparison(
         "score",
@@ -132,14 +107,6 @@ COMPARISONS = (
         "lookup_igpo",
         "IGPO, arXiv 2510.14967",
         "Information gain makes more episodes succeed.",
-    ),
-    variant_comparison(
-        "critic_warmup",
-        "chain_vapo",
-        "VAPO, arXiv 2504.05118",
-        "A critic of random values should learn before the policy moves.",
-        {**LOWER_LEARNING_RATE, "phases.rl.algorithm.critic.head.scale": "1"},
-        measure=mean_of_last("rollout/success", 25),
     ),
     variant_comparison(
         "truncated_weights",
@@ -164,14 +131,6 @@ COMPARISONS = (
         by_construction=True,
     ),
     variant_comparison(
-        "spear",
-        "keydoor_spear",
-        "SPEAR, arXiv 2509.22601",
-        "Self-imitation makes more episodes succeed.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("rollout/success"),
-    ),
-    variant_comparison(
         "arpo_calls",
         "lookup_arpo",
         "ARPO, arXiv 2507.19849",
@@ -188,14 +147,6 @@ COMPARISONS = (
         LOWER_LEARNING_RATE,
     ),
     variant_comparison(
-        "self_play",
-        "kuhn_mars",
-        "MARS, arXiv 2510.15414",
-        "Self-play is harder to exploit than training against a fixed opponent.",
-        measure=exploitability,
-        higher_is_better=False,
-    ),
-    variant_comparison(
         "bfs_prover",
         "prover_bfs",
         "BFS-Prover-V2, arXiv 2509.06493",
@@ -209,25 +160,6 @@ COMPARISONS = (
         "With environments that take .1 s a turn, asynchronous rollouts get there sooner.",
         measure=seconds_until_level("rollout/success", 0.95),
         higher_is_better=False,
-    ),
-    variant_comparison(
-        "guide_dense",
-        "chain_guide",
-        "A Practitioner's Guide, arXiv 2510.01132",
-        "PPO learns faster from a reward for each turn's progress than from the outcome alone.",
-        {**FEW_DEMONSTRATIONS, **LOWER_LEARNING_RATE},
-        measure=area_under_curve("rollout/success"),
-        seeds=FIVE_SEEDS,
-    ),
-    variant_comparison(
-        "mind_units",
-        "arithmetic_mind",
-        "MinD, arXiv 2505.19788",
-        "A penalty on turns of several thinking units gives right answers with fewer tokens.",
-        FEW_DEMONSTRATIONS,
-        measure=context_tokens_per_success(10),
-        higher_is_better=False,
-        seeds=FIVE_SEEDS,
     ),
     variant_comparison(
         "epo_critical",
@@ -259,4 +191,6 @@ COMPARISONS = (
     staleness_comparison(2),
     staleness_comparison(4, seeds=SIX_SEEDS),
     *PLANNED,
+    *PLANNED_REWARDS,
+    *PLANNED_EXPLORATION,
 )

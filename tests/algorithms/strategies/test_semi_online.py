@@ -280,6 +280,21 @@ def test_offline_the_history_is_the_experts():
     assert engine.prompts[-1].count("i>") == 4
 
 
+@pytest.mark.parametrize("misses", [(), (2,), (0, 2, 4)])
+def test_without_thoughts_semi_online_and_offline_walks_have_the_same_prompts(
+    misses: tuple[int, ...],
+):
+    """So without thoughts the two differ in their credit and where a walk ends, not in states."""
+    texts = [wrong(i) if i in misses else right for i, right in enumerate(RIGHT)]
+    prompts = [
+        collect_walk(
+            SemiOnlineRollouts(max_patches=-1, use_policy_history=own, action_type=letter), *texts
+        )[1].prompts
+        for own in (True, False)
+    ]
+    assert prompts[0] == prompts[1] and len(prompts[0]) == len(RIGHT)
+
+
 def test_limits_end_an_episode_and_a_failing_expert_is_counted(tmp_path: Path):
     agent = dataclasses.replace(AGENT, limits=Limits(turns=2))
     (walk,) = collect_group(

@@ -1,0 +1,36 @@
+"""Planned comparisons of replays where success is rare; see `planned` for how they were planned."""
+
+from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
+from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
+from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
+
+PLANNED_EXPLORATION = (
+    paired_comparison(
+        "spear",
+        "keydoor_spear",
+        "SPEAR, arXiv 2509.22601",
+        "Self-imitation makes more episodes succeed.",
+        SETTINGS,
+        measure=mean_of_last("rollout/success", 8),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "arpo_success",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "With replay more episodes of the tasks it plays succeed.",
+        SETTINGS,
+        measure=area_under_curve("rollout/success"),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "arpo_replay",
+        "keydoor_arpo",
+        "ARPO (GUI), arXiv 2505.16282",
+        "A stored success gives all-failed groups a signal.",
+        SETTINGS,
+        measure=area_under_curve("groups_with_signal"),
+        by_construction=True,
+        **SEEDS,
+    ),
+)

@@ -1,0 +1,77 @@
+"""Planned comparisons of rewards, critics and opponents; see `planned` for how they were planned.
+
+A step has 32 episodes, of the guide's chain 16. Settings are those of the configs' variant `pair`,
+but for what is set here.
+"""
+
+from typing import Any
+
+from agentrl_jax.launch.benchmarks.claims.comparison import on_both_sides, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
+from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success
+from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
+from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
+
+FEW_TASKS: dict[str, Any] = {"source.tasks": "4"}
+
+PLANNED_REWARDS = (
+    paired_comparison(
+        "gated",
+        "desk_gated",
+        "G-RA, arXiv 2508.10548",
+        "A gate on the outcome stops the farming of step rewards.",
+        {
+            **SETTINGS,
+            "demonstrations.episodes": "1000",
+            **on_both_sides({**FEW_TASKS, "steps": "20"}),
+        },
+        measure=mean_of_last("rollout/success", 8),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "self_play",
+        "kuhn_mars",
+        "MARS, arXiv 2510.15414",
+        "Self-play is harder to exploit than training against a fixed opponent.",
+        {**SETTINGS, **on_both_sides({"source.tasks": "8", "steps": "30"})},
+        measure=exploitability,
+        higher_is_better=False,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "guide_dense",
+        "chain_guide",
+        "A Practitioner's Guide, arXiv 2510.01132",
+        "PPO learns faster from a reward for each turn's progress than from the outcome alone.",
+        {
+            **SETTINGS,
+            "environment.options.horizon": "14",
+            **on_both_sides({"algorithm.optimizer.learning_rate": "3e-4"}),
+        },
+        measure=area_under_curve("rollout/success"),
+        **SEEDS,
+    ),
+    paired_comparison(
+        "mind_units",
+        "arithmetic_mind",
+        "MinD, arXiv 2505.19788",
+        "A penalty on turns of several thinking units gives right answers with fewer tokens.",
+        {**SETTINGS, **on_both_sides(FEW_TASKS)},
+        measure=context_tokens_per_success(10),
+        higher_is_better=False,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "critic_warmup",
+        "chain_vapo",
+        "VAPO, arXiv 2504.05118",
+        "A critic of random values should learn before the policy moves.",
+        {
+            **SETTINGS,
+            "environment.options.horizon": "13",
+            **on_both_sides({"algorithm.optimizer.learning_rate": "3e-4"}),
+        },
+        measure=mean_of_last("rollout/success", 16),  # the policy's updates on either side
+        **SEEDS,
+    ),
+)
