@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
 from agentrl_jax.distributed.sharding import (
     MESH_AXES,
@@ -17,6 +17,7 @@ from agentrl_jax.distributed.sharding import (
     num_shards,
     partition_spec,
 )
+from agentrl_jax.errors import UserError
 from agentrl_jax.models.attention_kernels import kernel_for
 from agentrl_jax.models.decoder import Decoder
 from agentrl_jax.models.decoder_architecture import (
@@ -62,6 +63,9 @@ def estimate_memory(
         mesh: its sizes must not contain -1.
         platform: `cpu`, `tpu`, `cuda` or `rocm`.
         image_pixels: a side of the image whose cost is estimated, if the policy sees.
+
+    Raises:
+        UserError: an axis of the mesh can split no weight.
     """
     c = policy.config
     devices = AbstractMesh(
@@ -70,6 +74,7 @@ def estimate_memory(
         axis_types=(AxisType.Auto,) * len(MESH_AXES),
     )
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    _check_splits(policy, devices, shapes)
     total = sum(math.prod(x.shape) for x in jax.tree.leaves(shapes))
 
     def bytes_per_device(names: Any, x: Any, devices: AbstractMesh = devices) -> int:
@@ -173,3 +178,25 @@ def format_bytes(count: int) -> str:
     while abs(size) >= 1024 and unit < 4:
         size, unit = size / 1024, unit + 1
     return f"{size:.2f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+def _check_splits(policy: Decoder, devices: AbstractMesh, shapes: Any) -> None:
+    """Raises UserError where an axis but `data` has several devices and splits no weight."""
+    specs = jax.tree.map(
+        lambda names, x: partition_spec(devices, names, x.shape),
+        policy.axes(),
+        shapes,
+        is_leaf=is_logical_axes,
+    )
+    used = {
+        name
+        for spec in jax.tree.leaves(specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
+        for axes in spec
+        for name in (axes if isinstance(axes, tuple) else (axes,))
+    }
+    for name in MESH_AXES:
+        if name != "data" and devices.shape[name] > 1 and name not in used:
+            raise UserError(
+                f"{name}={devices.shape[name]} splits none of the model's weights: no size that "
+                f"{name} splits is a multiple of {devices.shape[name]}"
+            )

@@ -110,6 +110,13 @@ def test_only_the_chosen_experts_count_as_active_parameters():
     assert got.parameters - got.active_parameters == 6 * 3 * 16 * 12
 
 
+@pytest.mark.parametrize("sizes", [{"tensor": 7}, {"fsdp": 2, "tensor": 7}, {"expert": 2}])
+def test_an_axis_that_splits_no_weight_is_refused(sizes: dict[str, int]):
+    name, size = list(sizes.items())[-1]
+    with pytest.raises(UserError, match=f"{name}={size} splits none of the model's weights"):
+        estimate_memory(SMALL.build(10), MeshConfig(**({"data": 1, "fsdp": 1} | sizes)), 5, "cpu")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{"fsdp": 4, "tensor": 2}, {"data": 2, "expert": 4}, {"fsdp": 8}])
 def test_bytes_on_a_device_are_those_of_its_shards(sizes: dict[str, int]):

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 
-TIMEOUT = 60  # seconds
+TIMEOUT = 600  # seconds, on a busy machine; a process that fails ends the wait of all
 
 
 class ThreadGroup(ProcessGroup):
