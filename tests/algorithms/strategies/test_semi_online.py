@@ -288,9 +288,9 @@ def test_without_thoughts_semi_online_and_offline_walks_have_the_same_prompts(
     texts = [wrong(i) if i in misses else right for i, right in enumerate(RIGHT)]
     prompts = [
         collect_walk(
-            SemiOnlineRollouts(max_patches=-1, use_policy_history=own, action_type=letter), *texts
+            SemiOnlineRollouts(max_patches=-1, use_policy_history=history, action_type=letter), *texts
         )[1].prompts
-        for own in (True, False)
+        for history in (True, False)
     ]
     assert prompts[0] == prompts[1] and len(prompts[0]) == len(RIGHT)
 
