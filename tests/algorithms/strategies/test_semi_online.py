@@ -288,7 +288,8 @@ def test_without_thoughts_semi_online_and_offline_walks_have_the_same_prompts(
     texts = [wrong(i) if i in misses else right for i, right in enumerate(RIGHT)]
     prompts = [
         collect_walk(
-            SemiOnlineRollouts(max_patches=-1, use_policy_history=history, action_type=letter), *texts
+            SemiOnlineRollouts(max_patches=-1, use_policy_history=history, action_type=letter),
+            *texts,
         )[1].prompts
         for history in (True, False)
     ]
