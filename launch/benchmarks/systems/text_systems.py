@@ -66,7 +66,7 @@ TEXT_SYSTEMS = (
         ("arithmetic_ufo.py",),
         "diagnostic",
         ("Arithmetic",),
-        ("ufo",),
+        ("ufo", "ufo_distinct"),
     ),
     System(
         "EPO (strategic reasoning)",
