@@ -19,7 +19,7 @@ docs/methods.md, over 5 seeds).
 Two mistakes are allowed, five in the comparison, whose learning rate is 3e-4 (docs/methods.md).
 
 Hardware: 2 CPU cores; time: about 50 s of processor time for both sides, `:flywheel` 60 s; score:
-see docs/methods.md
+success 1.00, SFT .44 over 10 seeds of the comparison (docs/methods.md)
 
     agentrl-train --config=configs/chain_vapo.py[:base|pair|ui_tars_2|flywheel]
 """
