@@ -4,9 +4,10 @@ These are given each turn, and submitting ends the episode. The gate: `format` a
 where the outcome exceeds 0. The paper's thresholds are not known; here any success opens it.
 
 Expected effect: without the gate (`:base`, D-RA) the policy learns never to submit: its return
-grows and its success falls to zero. With it success grows.
+grows and its success falls to zero. With it success does not fall.
 
-Hardware: 2 CPU cores; time: about 70 s of processor time for both sides; score: see docs/methods.md
+Hardware: 2 CPU cores; time: about 70 s of processor time for both sides; score:
+success .25, SFT .23 over 10 seeds (docs/methods.md)
 
     agentrl-train --config=configs/desk_gated.py[:base|pair]
 """

@@ -8,7 +8,8 @@ Expected effect: harder to exploit than a policy trained against a fixed opponen
 game's random policy). `:league` plays against its earlier checkpoints. Exploitability is in antes a
 game, lower is better.
 
-Hardware: 2 CPU cores; time: about 55 s of processor time for both sides; score: see docs/methods.md
+Hardware: 2 CPU cores; time: about 55 s of processor time for both sides; score:
+exploitability .14 antes, against .29 of the base, over 10 seeds (docs/methods.md)
 
     agentrl-train --config=configs/kuhn_mars.py[:base|pair|league]
 """
