@@ -9,6 +9,7 @@ Processes started by hand need the coordinator's address:
         --process_id=0   (and 1 on the other)
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def train() -> None:
     timeouts = experiment.environment.timeouts
     with initialize(f.coordinator, f.processes, f.process_id, timeouts) as processes:
         enable_compilation_cache(f.compilation_cache)
+        gc.collect()
+        gc.freeze()  # else each full collection goes through all that was imported
         loop.train(
             experiment,
             run_dir,

@@ -1,7 +1,7 @@
 """`DeviceState`: an engine's weights and KV caches on its devices, and the programs over them."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -130,9 +130,21 @@ class DeviceState:
         return int(count.sum())
 
     def decode(
-        self, params: Params, attention_length: int, min_steps: int, max_steps: int
+        self,
+        params: Params,
+        attention_length: int,
+        min_steps: int,
+        max_steps: int,
+        on_started: Callable[[], None] = lambda: None,
     ) -> tuple[DecodeChunk, float]:
         """Decode the rows that are live in `sampler_state`.
+
+        Args:
+            params: the engine's weights.
+            attention_length: cached positions that attention reads.
+            min_steps: see `decode_program.decode`.
+            max_steps: see `decode_program.decode`.
+            on_started: called once all programs are queued on the devices.
 
         Returns:
             The sampled tokens, and when all prefill programs had run: the wait for them is no
@@ -144,6 +156,7 @@ class DeviceState:
         self._cache, chunk = self._programs.decode(
             params, cache, self.sampler_state.ints, self.sampler_state.floats, *limits
         )
+        on_started()
         jax.block_until_ready(self._last_prefill)
         prefilled = epoch_seconds()
         return jax.device_get(chunk), prefilled

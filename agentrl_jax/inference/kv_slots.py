@@ -61,10 +61,13 @@ class SlotTable:
     def __init__(self, num_shards: int, rows: int, parked_slots: int, first_row: int = 0) -> None:
         """`rows` and `parked_slots` count those of one shard; `first_row` is the first's number."""
         self._rows_per_shard, self._first_row = rows, first_row
-        self.rows = [KVSlot(shard, i) for shard in range(num_shards) for i in range(rows)]
-        self.parked_slots = [
-            KVSlot(shard, rows + i) for shard in range(num_shards) for i in range(parked_slots)
+        shards = range(num_shards)
+        self._shard_rows = [[KVSlot(shard, i) for i in range(rows)] for shard in shards]
+        self._free_parked = [
+            [KVSlot(shard, rows + i) for i in range(parked_slots)] for shard in shards
         ]
+        self.rows = [row for rows in self._shard_rows for row in rows]
+        self.parked_slots = [slot for slots in self._free_parked for slot in slots]
         self.counts = {"evictions": 0, "parked": 0, "restored": 0, "copies": 0, "copied_tokens": 0}
         self._slot_of_call: dict[int, KVSlot] = {}  # by the id() of a cached call
         self._slot_of_prompt: dict[bytes, KVSlot] = {}
@@ -78,6 +81,10 @@ class SlotTable:
     def has_waiting_env(self) -> bool:
         """Whether some row is waiting on its environment."""
         return any(row.request is None and row.cached_calls for row in self.rows)
+
+    def has_row(self, evict: bool) -> bool:
+        """Whether `admit` finds a row in some shard."""
+        return any(row.request is None and (evict or not row.cached_calls) for row in self.rows)
 
     def row_number(self, slot: KVSlot) -> int:
         """The number of a row among those of all shards, and of a pool's engines before this."""
@@ -112,7 +119,8 @@ class SlotTable:
         if candidate is None:
             return None
         row, copies = candidate
-        parent_slot, prompt_slot = self._sources(request)  # making room may have moved them
+        if copies or evict:  # making room may have moved or dropped them
+            parent_slot, prompt_slot = self._sources(request)
         if parent_slot is not None:
             return [*copies, self._branch_from(request, parent_slot, row)]
         if prompt_slot is not None and prompt_slot.shard == row.shard and prompt_slot is not row:
@@ -187,16 +195,13 @@ class SlotTable:
     def _is_parked(self, slot: KVSlot) -> bool:
         return slot.index >= self._rows_per_shard
 
-    @staticmethod
-    def _in_shard(slots: list[KVSlot], shard: int | None) -> list[KVSlot]:
-        return [slot for slot in slots if shard is None or slot.shard == shard]
-
     def _find_slot(self, shard: int | None, evict: bool) -> tuple[KVSlot, list[SlotCopy]] | None:
         """A row to write over, and the copies that save its cache.
 
         Without `shard` it is a row of the shard with the most free rows.
         """
-        idle = [row for row in self._in_shard(self.rows, shard) if row.request is None]
+        rows = self.rows if shard is None else self._shard_rows[shard]
+        idle = [row for row in rows if row.request is None]
         free = [row for row in idle if not row.cached_calls]
         if free:
             num_free = {p: sum(row.shard == p for row in free) for p in {row.shard for row in free}}
@@ -209,11 +214,11 @@ class SlotTable:
             return None
         idle.sort(key=lambda row: row.last_used)
         for row in idle:
-            for slot in self._in_shard(self.parked_slots, row.shard):
-                if not slot.cached_calls:
-                    self._move_cache(row, slot)
-                    self.counts["parked"] += 1
-                    return row, [SlotCopy(row, slot)]
+            if self._free_parked[row.shard]:
+                slot = self._free_parked[row.shard].pop()
+                self._move_cache(row, slot)
+                self.counts["parked"] += 1
+                return row, [SlotCopy(row, slot)]
         self._clear(idle[0])  # its next turn will be prefilled from the start
         self.counts["evictions"] += 1
         return idle[0], []
@@ -225,6 +230,8 @@ class SlotTable:
     def _move_cache(self, source: KVSlot, target: KVSlot) -> None:
         self._drop_prompt(target)
         target.cached_calls, source.cached_calls = source.cached_calls, []
+        if self._is_parked(source):
+            self._free_parked[source.shard].append(source)
         target.prompt_key, source.prompt_key = source.prompt_key, None
         target.num_cached_tokens = source.num_cached_tokens
         target.last_used = source.last_used
@@ -237,6 +244,8 @@ class SlotTable:
         """Forget its calls; its prompt may be copied until the slot is overwritten."""
         for call, _ in slot.cached_calls:
             del self._slot_of_call[id(call)]
+        if slot.cached_calls and self._is_parked(slot):
+            self._free_parked[slot.shard].append(slot)
         slot.cached_calls = []
 
     def _drop_prompt(self, slot: KVSlot) -> None:

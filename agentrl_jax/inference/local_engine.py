@@ -59,8 +59,7 @@ class LocalEngine:
         """
         self.config, self._detokenize, c = config, detokenize, config
         mesh = config.devices()
-        num_shards = mesh.shape["data"]
-        validate_engine_config(config, num_shards)
+        validate_engine_config(config, num_shards := mesh.shape["data"])
         # One more per shard, through which a row and a parked slot swap their caches.
         parked_slots = c.parked_slots + num_shards if c.parked_slots else 0
         self._device_state = DeviceState(
@@ -196,6 +195,7 @@ class LocalEngine:
             self._pauses += 1
             self._condition.wait_for(lambda: not self._is_stepping)
         try:
+            self._model_runner.settle()
             yield
         except BaseException as error:
             self._error, self._closed = error, True
@@ -271,12 +271,13 @@ class LocalEngine:
                 self.busy_seconds += self._scheduler.last_step_seconds
         except BaseException as error:
             self._error = error
+        self._model_runner.settle()
+        stopped = RuntimeError("the engine has stopped")
+        stopped.__cause__ = self._error
         with self._condition:
             self._is_stepping, self._closed = False, True
             self._condition.notify_all()
-            stopped = RuntimeError("the engine has stopped")
-            stopped.__cause__ = self._error
-            for request in [*self._scheduler.queue, *(x for _, _, x in self._slot_table.active)]:
+            for request in self._scheduler.requests:
                 if not request.future.done():
                     request.future.set_exception(stopped)
 
@@ -294,6 +295,7 @@ class LocalEngine:
         if self._pending_weights is not None:
             if self.config.drain_before_update and any(self._slot_table.active):
                 return
+            self._model_runner.settle()
             self._params, self._version, recompute = self._pending_weights
             self._pending_weights = None
             self._slot_table.on_new_weights(recompute)

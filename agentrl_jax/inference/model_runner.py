@@ -2,17 +2,31 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from agentrl_jax.call_checksum import CallChecksum
+from agentrl_jax.engine import GenerationFuture
 from agentrl_jax.inference.decode_program import DecodeChunk
 from agentrl_jax.inference.device_state import DeviceState
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.kv_slots import KVSlot, SlotTable
 from agentrl_jax.inference.request import Request
-from agentrl_jax.inference.scheduler import Scheduler
+from agentrl_jax.inference.scheduler import ActiveRow, Scheduler
 from agentrl_jax.policy import Params
-from agentrl_jax.trajectories import FinishReason
+from agentrl_jax.trajectories import Call, FinishReason
+
+
+@dataclass(frozen=True)
+class _Unsettled:
+    """A decode program whose tokens the requests do not have yet."""
+
+    rows: list[ActiveRow]
+    chunk: DecodeChunk
+    prefilled: float  # the end of its prefill
+    version: int  # of its weights
 
 
 class ModelRunner:
@@ -35,12 +49,17 @@ class ModelRunner:
         self._scheduler = scheduler
         names = ("prefill_tokens", "fed_tokens", "sampled_tokens", "prefills", "decodes")
         self.counts = dict.fromkeys(names, 0)  # tokens and programs since the start
+        self._unsettled: _Unsettled | None = None
+        # Results that callers get while the next program runs.
+        self._undelivered: list[tuple[GenerationFuture, Call]] = []
+        # Of each row, whose state the sampler has.
+        self._row_requests: list[Request | None] = [None] * len(slot_table.rows)
 
     def step(self, params: Params, version: int) -> None:
         """Copy and prefill for admitted requests, then run a decode program on all working rows."""
-        for slot in self._slot_table.rows:
-            if slot.request is not None:
-                self._start_request(slot, slot.request, version)
+        for i, slot, request in self._slot_table.active:
+            if request is not self._row_requests[i]:
+                self._start_request(slot, request, version)
         copies = self._scheduler.take_copies()
         self._device_state.copy_slots([copy for copy in copies if not copy.after_prefill])
         for batch in self._scheduler.prefill_batches():
@@ -67,21 +86,64 @@ class ModelRunner:
             self._finish(slot, request, reason)
 
     def _decode(self, params: Params, version: int) -> None:
-        """Run one decode program; append its tokens, and finish or cancel requests."""
-        max_length, max_steps = self._set_sampler_state()
-        if not self._device_state.sampler_state.ints.any():
+        """Run one decode program on all live rows.
+
+        What the last one sampled is settled while it runs, unless that was done at once: where the
+        next program waits for the replies, requests wait for a row, or text must be looked at.
+        """
+        self._set_sampler_state()
+        state, c = self._device_state.sampler_state, self._config
+        if not state.num_live:
+            self.settle()
             return
-        attention_length = self._scheduler.attention_length(max_length)
+        rows = list(self._slot_table.active)
+        has_stop_strings = any(request.sampling.stop_strings for *_, request in rows)
         decoded, prefilled = self._device_state.decode(
-            params, attention_length, self._config.min_decode_steps, max_steps
+            params,
+            self._scheduler.attention_length(state.longest_row(c.max_decode_steps)),
+            c.min_decode_steps,
+            c.min_decode_steps if has_stop_strings else c.max_decode_steps,
+            self.settle,
         )
+        state.advance(*map(np.asarray, (decoded.tokens, decoded.num_fed, decoded.num_written)))
         self.counts["decodes"] += 1
         self.counts["sampled_tokens"] += int(decoded.num_written.sum())
         self.counts["fed_tokens"] += int(decoded.num_fed.sum())
-        for i, slot, request in list(self._slot_table.active):
-            request.prefilled = request.prefilled or prefilled
-            self._append_tokens(decoded, i, slot, request, version)
-            reason = self._finish_reason(request, slot) if decoded.num_written[i] else None
+        self._unsettled = _Unsettled(rows, decoded, prefilled, version)
+        ready = state.num_live
+        if self._scheduler.has_queued or has_stop_strings:
+            self._append_tokens()
+            ready = sum(1 for _ in self._slot_table.active)
+        if not self._scheduler.runs_at_once(ready):
+            self.settle()
+
+    def settle(self) -> None:
+        """Finish or cancel the requests of the last program, and hand out the finished calls."""
+        self._append_tokens()
+        undelivered, self._undelivered = self._undelivered, []
+        for future, call in undelivered:
+            future.set_result(call)
+
+    def _append_tokens(self) -> None:
+        """Append the last program's tokens to their requests; finish or cancel requests."""
+        if self._unsettled is None:
+            return
+        last, self._unsettled = self._unsettled, None
+        decoded = last.chunk
+        columns = [x.tolist() for x in (decoded.tokens, decoded.logp, decoded.entropy)]
+        num_fed, num_written = decoded.num_fed.tolist(), decoded.num_written.tolist()
+        for i, slot, request in last.rows:
+            if slot.request is not request:
+                continue  # it had ended before the program
+            request.prefilled = request.prefilled or last.prefilled
+            span = slice(num_fed[i], num_fed[i] + num_written[i])
+            slot.num_cached_tokens += span.stop
+            tokens, logp, entropy = (column[i][span] for column in columns)
+            request.append(tokens, logp, entropy, last.version)
+            if self._config.alternatives:
+                request.alternatives += list(decoded.alternatives[i, span])
+                request.alternative_logp += list(decoded.alternative_logp[i, span])
+            reason = self._finish_reason(request, slot) if num_written[i] else None
             if reason:
                 self._finish(slot, request, reason)
             elif request.future.cancel_requested:
@@ -91,12 +153,20 @@ class ModelRunner:
             elif request.future.on_tokens:
                 request.future.on_tokens(list(request.tokens))
 
-    def _set_sampler_state(self) -> tuple[int, int]:
-        """Fill in all rows; returns the longest row after decoding, and the most decode steps."""
+    def _set_sampler_state(self) -> None:
+        """Fill in the rows whose requests are new or were changed since the last program."""
         state, c = self._device_state.sampler_state, self._config
-        max_length, max_steps = 0, c.max_decode_steps
-        state.ints[:] = 0
-        for i, slot, request in self._slot_table.active:
+        lengths, is_settled = state.lengths.tolist(), self._unsettled is None
+        for i, slot in enumerate(self._slot_table.rows):
+            request = slot.request
+            if request is self._row_requests[i] and (
+                request is None or not is_settled or slot.num_cached_tokens == lengths[i]
+            ):
+                continue  # the last program has left the row where it is
+            self._row_requests[i] = request
+            if request is None:
+                state.ints[i] = 0
+                continue
             s, n = request.sampling, request.length
             remaining = min(s.budget - len(request.tokens), c.positions - n)
             state.set_row(
@@ -111,25 +181,6 @@ class ModelRunner:
                 (s.temperature, s.top_p, s.min_p),
                 request.rope_delta,
             )
-            if s.stop_strings:
-                max_steps = c.min_decode_steps
-            max_length = max(max_length, n + min(remaining, c.max_decode_steps))
-        return max_length, max_steps
-
-    def _append_tokens(
-        self, decoded: DecodeChunk, i: int, slot: KVSlot, request: Request, version: int
-    ) -> None:
-        """Append the tokens that row `i` has sampled."""
-        num_fed, n = int(decoded.num_fed[i]), int(decoded.num_written[i])
-        span = slice(num_fed, num_fed + n)
-        request.tokens += decoded.tokens[i, span].tolist()
-        request.logp += decoded.logp[i, span].tolist()
-        request.entropy += decoded.entropy[i, span].tolist()
-        request.version += [version] * n
-        if self._config.alternatives:
-            request.alternatives += list(decoded.alternatives[i, span])
-            request.alternative_logp += list(decoded.alternative_logp[i, span])
-        slot.num_cached_tokens += num_fed + n
 
     def _finish_reason(self, request: Request, slot: KVSlot) -> FinishReason | None:
         """Why the request ends, None if it does not; drops what follows a stop string."""
@@ -162,4 +213,4 @@ class ModelRunner:
         with self._lock:
             self._slot_table.finish(slot, call)
             self._scheduler.last_event_time = slot.last_used
-        request.future.set_result(call)
+        self._undelivered.append((request.future, call))

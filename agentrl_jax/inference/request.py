@@ -112,6 +112,15 @@ class Request:
             self.alternatives = [np.full(alternatives, -1, np.int32)] * n
             self.alternative_logp = [np.zeros(alternatives, np.float32)] * n
 
+    def append(
+        self, tokens: list[int], logp: list[float], entropy: list[float], version: int
+    ) -> None:
+        """Append sampled tokens to the action."""
+        self.tokens += tokens
+        self.logp += logp
+        self.entropy += entropy
+        self.version += [version] * len(tokens)
+
     def truncate(self, num_tokens: int) -> None:
         """Drop all action tokens but the first `num_tokens`."""
         columns = (

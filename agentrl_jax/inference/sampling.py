@@ -79,6 +79,43 @@ class SamplerState:
         self.ints[row, self.ints.shape[1] - len(feed) :] = feed
         self.floats[row] = floats
 
+    def advance(
+        self,
+        tokens: Int[np.ndarray, "B steps"],
+        num_fed: Int[np.ndarray, "B"],
+        num_written: Int[np.ndarray, "B"],
+    ) -> None:
+        """Bring all rows to where a decode program has left them."""
+        fields = {name: self.ints[:, i] for i, name in enumerate(_INT_FIELDS)}
+        fed, wrote = np.flatnonzero(num_fed), np.flatnonzero(num_written)
+        position = MAX_FED_TOKENS - fields["pending"][fed] + num_fed[fed] - 1
+        fields["last_token"][fed] = self.ints[:, -MAX_FED_TOKENS:][fed, position]
+        fields["last_token"][wrote] = tokens[wrote, (num_fed + num_written)[wrote] - 1]
+        fields["length"][:] += num_fed + num_written
+        fields["remaining"][:] -= num_written
+        fields["written"][:] += num_written
+        fields["pending"][:] -= num_fed
+        stops = self.ints[:, len(_INT_FIELDS) + 2 :][:, :MAX_STOP_IDS]
+        stopped = (stops[wrote] == fields["last_token"][wrote, None]).any(axis=1)
+        fields["remaining"][wrote[stopped]] = 0
+
+    @property
+    def num_live(self) -> int:
+        """How many rows have tokens to sample."""
+        return int(np.count_nonzero(self.ints[:, _INT_FIELDS.index("remaining")] > 0))
+
+    @property
+    def lengths(self) -> Int[np.ndarray, "B"]:
+        """The cached tokens of each row."""
+        return self.ints[:, _INT_FIELDS.index("length")]
+
+    def longest_row(self, max_steps: int) -> int:
+        """The tokens of the longest live row after so many sampled tokens, or fewer at its end."""
+        columns = [self.ints[:, _INT_FIELDS.index(x)] for x in ("length", "pending", "remaining")]
+        length, pending, remaining = columns
+        after = length + 1 + pending + np.minimum(remaining, max_steps)
+        return int(np.max(after, initial=0, where=remaining > 0))
+
     @staticmethod
     def unpack(ints: Int[Array, "B ints"], floats: Float[Array, "B 3"]) -> RowSamplingParams:
         """The fields of the two arrays, on the device."""

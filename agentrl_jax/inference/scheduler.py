@@ -1,7 +1,6 @@
 """`Scheduler`: which requests run in which slots, and which program runs next on which rows."""
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,26 +40,46 @@ class Scheduler:
         batching_delay: float,
     ) -> None:
         """`wide_rows` is the number of rows per shard of the wide prefill program."""
-        self.queue: deque[Request] = deque()
         self.batching_delay = batching_delay
         self.last_event_time = 0.0
         self.last_step_seconds = 0.0
         self._slot_table, self._attention_lengths = slot_table, attention_lengths
         self._prefill_chunk = prefill_chunk
         self._num_shards, self._wide_rows = num_shards, wide_rows
+        self._arrived: list[Request] = []  # since requests were last admitted
+        self._queue: list[Request] = []  # found no row then
         self._pending_copies: list[SlotCopy] = []
         self._mean_arrival_gap = 0.0  # seconds between two requests, a moving average
 
     @property
     def has_requests(self) -> bool:
         """Whether a request is queued or running."""
-        return bool(self.queue) or any(self._slot_table.active)
+        return bool(self._queue or self._arrived or any(self._slot_table.active))
+
+    @property
+    def requests(self) -> list[Request]:
+        """All that are queued or running."""
+        return [*self._queue, *self._arrived, *(request for *_, request in self._slot_table.active)]
 
     def add(self, request: Request) -> None:
         """Queue a request."""
-        self.queue.append(request)
+        self._arrived.append(request)
         gap = min(time.monotonic() - self.last_event_time, self.last_step_seconds)
         self._mean_arrival_gap += (gap - self._mean_arrival_gap) / 8
+
+    def runs_at_once(self, ready: int) -> bool:
+        """Whether the next program runs on the `ready` rows, without the replies to calls that have
+        just finished.
+
+        Those of n calls take n g seconds, see `batching_wait`: while that costs the rows that are
+        ready more than a program, it runs without them.
+        """
+        return ready * self._mean_arrival_gap >= self.last_step_seconds > 0 < ready
+
+    @property
+    def has_queued(self) -> bool:
+        """Whether requests wait for a row."""
+        return bool(self._queue)
 
     def batching_wait(self) -> float:
         """Seconds to wait for one more request before the next program; 0: run it now.
@@ -75,26 +94,33 @@ class Scheduler:
         gap, seconds = self._mean_arrival_gap, self.last_step_seconds
         if ready * gap >= seconds or ready == rows:
             return 0.0
-        if ready + len(self.queue) >= rows and gap > seconds / 16:
+        if ready + len(self._queue) >= rows and gap > seconds / 16:
             return 0.0  # queued requests take the rows that wait on their environments
         grace = max(2 * gap if self._slot_table.has_waiting_env else 0.0, seconds / 16)
         deadline = self.last_event_time + min(grace, self.batching_delay)
         return max(0.0, deadline - time.monotonic())
 
     def admit(self, evict: bool) -> None:
-        """Give queued requests a row: their parent's, a free one, or with `evict` a waiting one."""
+        """Give requests a row: their parent's, a free one, or with `evict` a waiting one.
+
+        While there is no such row, only those that have arrived since the last time are tried.
+        """
+        has_row = self._slot_table.has_row(evict)
+        requests, self._arrived = self._arrived, []
+        if has_row:
+            requests, self._queue = [*self._queue, *requests], []
         without_row: list[Request] = []
-        for request in self.queue:
+        for request in requests:
             if not request.future.running() and not request.future.set_running_or_notify_cancel():
                 continue  # cancelled before it was admitted
             # First those that reuse their row: others may evict the rows that are waiting.
             if not self._slot_table.reuse_parent(request):
                 without_row.append(request)
-        self.queue.clear()
         for request in without_row:
-            copies = self._slot_table.admit(request, evict)
+            has_row = has_row and self._slot_table.has_row(evict)
+            copies = self._slot_table.admit(request, evict) if has_row else None
             if copies is None:
-                self.queue.append(request)
+                self._queue.append(request)
             else:
                 self._pending_copies += copies
 

@@ -9,6 +9,7 @@ from agentrl_jax.errors import DeadlineExceeded
 from agentrl_jax.invariants import Invariants
 from agentrl_jax.renderer import TokenIds
 from agentrl_jax.rollout.call_records import answered_calls
+from agentrl_jax.rollout.thread_results import thread_result
 from agentrl_jax.timeouts import time_limit
 from agentrl_jax.trajectories import Call, RandomKey, Sampling
 
@@ -69,7 +70,7 @@ async def _answer(
 
     try:
         async with time_limit(timeout_seconds, f"a call of the engine {engine_name!r}"):
-            return await asyncio.wrap_future(future)
+            return await thread_result(future)
     except (asyncio.CancelledError, DeadlineExceeded) as error:
         if (
             isinstance(error, DeadlineExceeded)

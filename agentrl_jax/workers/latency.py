@@ -57,7 +57,9 @@ class WithLatency:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            return (await asyncio.gather(reply, asyncio.sleep(seconds)))[0]
+            result = await reply
+            await asyncio.sleep(start + seconds - loop.time())
+            return result
         finally:
             self.env_wait_seconds += loop.time() - start
 

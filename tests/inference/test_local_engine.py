@@ -5,6 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -481,6 +482,37 @@ def test_more_conversations_than_rows_sample_the_same(engine: LocalEngine):
         engine.release(conversation.calls[-1])
         assert action_tokens(conversation.calls) == action_tokens(calls)
         for a, b in zip(conversation.calls, calls):
+            np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
+
+
+@pytest.mark.parametrize("players", [3, 9])  # fewer than rows, and more
+def test_tokens_that_are_settled_while_the_next_program_runs_are_the_same(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, players: int
+):
+    alone = [Conversation(engine, seed, sampling_for).play(4) for seed in range(9)]
+    set_sampler_state, unsettled = engine._model_runner._set_sampler_state, []
+
+    def set_and_record() -> None:
+        unsettled.append(engine._model_runner._unsettled is not None)
+        set_sampler_state()
+
+    monkeypatch.setattr(engine._model_runner, "_set_sampler_state", set_and_record)
+    monkeypatch.setattr(engine._scheduler, "runs_at_once", lambda ready: ready > 0)
+    with ThreadPoolExecutor(players) as threads:
+        playing = [
+            threads.submit(Conversation(engine, seed, sampling_for).play, 4) for seed in range(9)
+        ]
+        for recompute in itertools.cycle([False, True]):
+            engine.publish(PARAMS, 0, recompute)
+            other = engine.submit(environment_tokens(9, 0), Sampling(budget=40), (9,))
+            time.sleep(0.01)
+            other.cancel()
+            if all(future.done() for future in playing):
+                break
+    assert any(unsettled)
+    for future, expected in zip(playing, alone):
+        assert action_tokens(future.result()) == action_tokens(expected)
+        for a, b in zip(future.result(), expected):
             np.testing.assert_allclose(a.sampler_logp, b.sampler_logp, atol=1e-5)
 
 

@@ -8,9 +8,12 @@ import scipy.special
 import scipy.stats
 
 from agentrl_jax.hashed_bits import random_bits
+from agentrl_jax.inference.decode_program import _advance
 from agentrl_jax.inference.sampling import (
+    MAX_FED_TOKENS,
     MAX_STOP_IDS,
     RowSamplingParams,
+    SamplerState,
     exponential,
     sample,
 )
@@ -132,3 +135,29 @@ def test_filters_leave_the_rest_in_proportion(filters: dict, num_kept: int):
 def test_greedy_takes_the_first_of_the_largest():
     tokens, logp, entropy = sample_many(np.array([0.0, 2.0, 2.0]), 100, temperature=0.0)
     assert set(tokens) == {1} and not logp.any() and not entropy.any()
+
+
+def test_rows_are_advanced_on_the_host_as_on_the_device():
+    rows, steps, random = 64, 11, np.random.default_rng(0)
+    state = SamplerState(rows)
+    for row in range(0, rows, 2):
+        tokens = random.integers(0, 99, random.integers(1, MAX_FED_TOKENS + 2)).astype(np.int32)
+        length, remaining = random.integers(1, 50, 2).tolist()
+        key = np.array([row, 1], np.uint32)
+        state.set_row(row, tokens, length, remaining, 3, 0, key, (100,), (1.0, 1.0, 0.0))
+    device = SamplerState.unpack(jnp.asarray(state.ints), jnp.asarray(state.floats))
+    sampled = np.zeros((rows, steps), np.int32)
+    num_fed, num_written = np.zeros((2, rows), np.int32)
+    for step in range(steps):
+        live, pending = np.asarray(device.remaining) > 0, np.asarray(device.pending)
+        fed, wrote = live & (pending > 0), live & (pending == 0)
+        sampled[:, step] = random.integers(0, 99, rows)
+        device = _advance(device, *map(jnp.asarray, (sampled[:, step], fed, wrote)))
+        num_fed += fed
+        num_written += wrote
+    state.advance(sampled, num_fed, num_written)
+    host = SamplerState.unpack(jnp.asarray(state.ints), jnp.asarray(state.floats))
+    jax.tree.map(np.testing.assert_array_equal, host, device)
+    live = np.asarray(device.remaining) > 0
+    after = device.length + 1 + device.pending + jnp.minimum(device.remaining, 7)
+    assert state.longest_row(7) == int(np.asarray(after)[live].max())
