@@ -1,7 +1,6 @@
 """`SqlQuestions`: questions on databases that an agent answers with a query."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -15,12 +14,7 @@ from agentrl_jax.envs.options import (
     checked_int,
 )
 from agentrl_jax.envs.sampled_task import rng_of_task
-from agentrl_jax.envs.sql.execution import (
-    QueryLimits,
-    QueryResult,
-    ReadOnlyDatabase,
-    checked_limits,
-)
+from agentrl_jax.envs.sql.dialects import DIALECTS, checked_dialect
 from agentrl_jax.envs.sql.folder import QuestionFolder, read_folder
 from agentrl_jax.envs.sql.grammar import (
     INSTRUCTION,
@@ -31,20 +25,16 @@ from agentrl_jax.envs.sql.grammar import (
     without_fence,
     written_text,
 )
-from agentrl_jax.envs.sql.questions import (
-    DatabaseKey,
-    Question,
-    draw_question,
-    image_of,
-    split_schemas,
+from agentrl_jax.envs.sql.questions import DatabaseKey, Question, draw_question, split_schemas
+from agentrl_jax.envs.sql.read_only_database import (
+    QueryLimits,
+    QueryResult,
+    ReadOnlyDatabase,
+    checked_limits,
 )
-from agentrl_jax.envs.sql.results import (
-    COMPARISONS,
-    equal_results,
-    result_key,
-    result_text,
-)
+from agentrl_jax.envs.sql.results import COMPARISONS, equal_results, result_key, result_text
 from agentrl_jax.envs.sql.scripted import SCRIPTED_POLICIES
+from agentrl_jax.envs.sql.sqlite_database import SqliteDatabase
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, user
 from agentrl_jax.tool_environment import ToolEnvironment
@@ -82,6 +72,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
         schema_view: "full", all CREATE TABLE statements in the opening; "tables", those that the
             reference query needs, as from a perfect grounding agent; "none".
         evidence: whether the opening says what the content of columns means.
+        dialect: "sqlite", or "duckdb", which needs the extra of that name.
         comparison: of results: "set" (MARS-SQL) or "strict" (docs/sql.md).
         format_penalty: whether an episode that breaks the format has the reward -1, not 0.
         reminder: whether the turns that are left are told.
@@ -106,6 +97,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
         horizon: int = 5,
         schema_view: str = "full",
         evidence: bool = False,
+        dialect: str = "sqlite",
         comparison: str = "set",
         format_penalty: bool = True,
         reminder: bool = True,
@@ -134,6 +126,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
         self.characters = checked_int("characters", characters, 20, 10**6)
         self.instruction = checked_bool("instruction", instruction)
         self.limits = checked_limits(steps, seconds, rows)
+        self.dialect = checked_dialect(dialect, self.limits, folder)
         self.folder: QuestionFolder | None = None
         if folder:
             if split != "train" or self.businesses:
@@ -141,7 +134,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
             self.folder = read_folder(folder, questions_file)
         self.rules = (
             f"Answer the question with a query, in at most {horizon} turns. {INSTRUCTION} The "
-            "database only answers SELECT."
+            f"database ({dialect}) only answers SELECT."
         )
         self.question = _NO_QUESTION
         self._database: ReadOnlyDatabase | None = None
@@ -162,11 +155,10 @@ class SqlQuestions(ToolEnvironment, Forkable):
         if self._database is None:
             key = self.question.database
             if isinstance(key, DatabaseKey):
-                source: bytes | Path = image_of(key)
+                self._database = DIALECTS[self.dialect](key, self.limits)
             else:
                 assert self.folder is not None
-                source = self.folder.database_path(key)
-            self._database = ReadOnlyDatabase(source, self.limits)
+                self._database = SqliteDatabase(self.folder.database_path(key), self.limits)
         return self._database
 
     @property

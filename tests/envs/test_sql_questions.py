@@ -11,7 +11,6 @@ from support.env_episodes import play_scripted_episode
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.sql.business import BUSINESSES
-from agentrl_jax.envs.sql.execution import QueryResult, ReadOnlyDatabase
 from agentrl_jax.envs.sql.grammar import (
     SQL_TOOL_FORMAT,
     is_well_formed,
@@ -27,9 +26,11 @@ from agentrl_jax.envs.sql.questions import (
     schema_of,
     split_overlap,
 )
+from agentrl_jax.envs.sql.read_only_database import QueryResult
 from agentrl_jax.envs.sql.results import equal_results, result_key, result_text
 from agentrl_jax.envs.sql.scripted import call_sql
 from agentrl_jax.envs.sql.sql_questions import SqlQuestions
+from agentrl_jax.envs.sql.sqlite_database import SqliteDatabase
 from agentrl_jax.envs.sql.templates import Scene, rounded
 from agentrl_jax.envs.sql.validator import solution_result, validator_prompt
 from agentrl_jax.errors import UserError
@@ -50,7 +51,7 @@ def test_every_reference_query_returns_what_the_records_give(business: str):
     rng, templates, nonempty = np.random.default_rng(0), set(), set()
     for index in range(8):
         key = DatabaseKey(business, index, index, 120)
-        database = ReadOnlyDatabase(image_of(key))
+        database = SqliteDatabase(image_of(key))
         scene = Scene(schema_of(business, index), records_of(key), rng)
         for entry in TEMPLATES.values():
             if (draft := entry.draft(scene)) is None:
