@@ -39,8 +39,7 @@ HOSTILE = (
 
 def plain_scores(query: str) -> list[float]:
     """BM25 with tantivy's weight of a word, page by page."""
-    pages = [query_words(text) and text.lower().replace("!", " ") for text in TEXTS]
-    words = [[w.strip(".,") for w in page.split()] for page in pages]
+    words = [[word.strip(".,!") for word in text.lower().split()] for text in TEXTS]
     mean, scores = sum(map(len, words)) / len(words), [0.0] * len(words)
     for word in query_words(query):
         holders = sum(word in page for page in words)
