@@ -1,4 +1,4 @@
-"""`look_up_steps`: steps per second of environments that look things up, by database, file or index.
+"""`look_up_steps`: steps per second of environments that look things up, by what they look it up in.
 Generates a table of docs/sql.md, docs/tables.md and docs/search.md.
 """
 
