@@ -1,4 +1,4 @@
-"""`look_up_steps`: steps per second of environments that look things up, by what they look it up in.
+"""`look_up_steps`: steps per second of environments that look things up, by where they look.
 Generates a table of docs/sql.md, docs/tables.md and docs/search.md.
 """
 
