@@ -1,5 +1,6 @@
 """`SearchQuestions`: questions that an agent answers by searching an encyclopedia."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -44,6 +45,7 @@ SCORES = {"exact_match": exact_match, "f1": f1_score}
 MAX_PAGES = 1_000_000
 MAX_QUERIES = 4  # of one call, where a protocol takes several
 _NO_QUESTION = Question("", ("",), "", ())
+_INDEX_LOCK = threading.Lock()  # so that no index is built twice
 
 
 class SearchQuestions(ToolEnvironment, Forkable):
@@ -151,13 +153,14 @@ class SearchQuestions(ToolEnvironment, Forkable):
     @property
     def index(self) -> PageIndex | RetrievedPages:
         """The pages, shared by all environments of the process."""
-        if self.questions and self.retriever:
-            return file_retrieved_pages(self.folder, self.questions, self.retriever)
-        if self.questions:
-            return file_index(self.folder, self.questions)
-        if self.retriever:
-            return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
-        return generated_index(self.world_seed, self.num_pages)
+        with _INDEX_LOCK:
+            if self.questions and self.retriever:
+                return file_retrieved_pages(self.folder, self.questions, self.retriever)
+            if self.questions:
+                return file_index(self.folder, self.questions)
+            if self.retriever:
+                return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
+            return generated_index(self.world_seed, self.num_pages)
 
     @property
     def turns_left(self) -> int:
@@ -205,6 +208,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         return self.protocol.show(f"{page.title:.200}\n{page.text[: self.page_characters]}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        _ = self.index  # built here, since a search may take only so long
         reset_question = options.pop("question", None)
         check_no_options("SearchQuestions", options)
         if reset_question is not None:

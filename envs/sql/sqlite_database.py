@@ -60,6 +60,7 @@ class SqliteDatabase(ReadOnlyDatabase):
     def __init__(self, source: bytes | Path, limits: QueryLimits = DEFAULT_LIMITS) -> None:
         super().__init__(limits)
         self._denied = self._exceeded = ""
+        self._read: set[str] = set()  # tables of the last query
         self._steps, self._deadline = 0, 0.0
         try:
             self._connection = self._open(source)
@@ -101,6 +102,8 @@ class SqliteDatabase(ReadOnlyDatabase):
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
         if action in _ALLOWED:
+            if action == sqlite3.SQLITE_READ and first:
+                self._read.add(first)
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION:
             if (second or "").lower() in FUNCTIONS:
@@ -122,6 +125,7 @@ class SqliteDatabase(ReadOnlyDatabase):
 
     def _run(self, sql: str) -> QueryResult:
         self._denied = self._exceeded = ""
+        self._read = set()
         self._steps, self._deadline = 0, time.monotonic() + self.limits.seconds
         cursor = self._connection.cursor()
         try:
@@ -132,6 +136,12 @@ class SqliteDatabase(ReadOnlyDatabase):
             return QueryResult(error=self._explain(error))
         finally:
             cursor.close()
+
+    def tables_read(self, sql: str) -> tuple[str, ...]:
+        """The tables that a SELECT reads, in the order of the schema; none of one that fails."""
+        tables = self.tables()
+        is_valid = self.query(sql).error is None
+        return tuple(name for name in tables if is_valid and name in self._read)
 
     def _fetch(self, cursor: sqlite3.Cursor) -> QueryResult:
         if cursor.description is None:

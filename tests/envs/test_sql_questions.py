@@ -1,13 +1,12 @@
 """`SqlQuestions`: generated databases, reference queries, grammar, rewards and folders."""
 
-import json
-import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.env_episodes import play_scripted_episode
+from support.sql_folder import write_folder
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.sql.business import BUSINESSES
@@ -248,26 +247,6 @@ def test_options_out_of_range_are_errors_that_name_them(option):
 def test_means_that_are_half_way_between_two_hundredths_are_not_asked_for():
     assert rounded(Fraction(1, 8)) is None and rounded(Fraction(1, 3)) == 0.33
     assert rounded(Fraction(1, 4)) == 0.25 and rounded(Fraction(5, 3)) == 1.67
-
-
-def write_folder(path: Path, sql_field: str = "query") -> Path:
-    """A folder in Spider's form with one database and two questions."""
-    file = path / "database" / "farm" / "farm.sqlite"
-    file.parent.mkdir(parents=True)
-    connection = sqlite3.connect(file)
-    connection.execute("CREATE TABLE cow (name TEXT, litres REAL)")
-    connection.executemany("INSERT INTO cow VALUES (?, ?)", [("Berta", 20.5), ("Alma", 31.0)])
-    connection.commit()
-    connection.close()
-    tables = [{"db_id": "farm", "table_names_original": ["cow"]}]
-    (path / "tables.json").write_text(json.dumps(tables))
-    queries = ["SELECT count(*) FROM cow", "SELECT name FROM cow ORDER BY litres DESC"]
-    questions = [
-        {"db_id": "farm", "question": f"Question {i}?", sql_field: q, "evidence": "litres a day"}
-        for i, q in enumerate(queries)
-    ]
-    (path / "dev.json").write_text(json.dumps(questions))
-    return path
 
 
 @pytest.mark.parametrize("sql_field", ["query", "SQL"])
