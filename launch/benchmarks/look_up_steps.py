@@ -114,5 +114,5 @@ class LookUpSteps:
         ]
         cores = max(x["cores"] for x in results.values())
         loads = ", ".join(f"{x['load']:.1f}" for x in results.values())
-        note = f"{cores} cores, with a load of {loads} by other programs before each row."
+        note = f"{cores} cores, whose load before each row was {loads}, mostly by other programs."
         return "\n".join([*table_header(*HEADS), *rows, "", note])
