@@ -59,9 +59,9 @@ class SqlGrounding(SampledTaskEnvironment):
 
     The task of MARS-SQL's grounding agent (arXiv 2511.01008), whose training is not published; form
     and reward are our own. Needed are the tables that the reference query reads, and of generated
-    databases that of the columns' meanings. The reward is -1 where the answer breaks the format, 0
-    where a needed table is missing, or else the fraction of the named tables that are needed.
-    Success: exactly the needed ones. `info["tables"]` are the named tables that exist.
+    databases that of the columns' meanings. The reward is 0 where the answer has another form or a
+    needed table is missing, or else the fraction of the named tables that are needed. Success:
+    exactly the needed ones. `info["tables"]` are the named tables that exist.
 
     With the same options and seed as `SqlQuestions` the question is the same.
 
@@ -74,7 +74,6 @@ class SqlGrounding(SampledTaskEnvironment):
     """
 
     horizon = 1
-    reward_bounds = (-1.0, 1.0)
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
         {"random": _RANDOM, "expert": _EXPERT, "mixture": MixturePolicy(_EXPERT, _RANDOM, 0.85)}
     )
@@ -138,9 +137,7 @@ class SqlGrounding(SampledTaskEnvironment):
     def _respond(self, text: str) -> StepResult:
         answer = read_tables(text)
         needed, named = set(self.needed_tables), set(answer or ())
-        reward = -1.0
-        if answer is not None:
-            reward = len(needed) / len(named) if needed <= named else 0.0
+        reward = len(needed) / len(named) if needed <= named else 0.0
         tables = [name for name in answer or () if name in self.all_tables]
         info: dict[str, Any] = {"tables": tables, "gold": list(self.needed_tables)}
         return StepResult("", {"grounding": reward}, info, named == needed)

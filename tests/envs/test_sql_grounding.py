@@ -55,7 +55,7 @@ def test_rewards_by_hand():
     assert reward(tables_text(needed[1:])) == (0.0, False, needed[1:])
     assert reward(tables_text(())) == (0.0, False, [])
     for text in ("", needed[0], f"<tables>{', '.join(needed)}</tables>", "<think>x</think>"):
-        assert reward(text) == (-1.0, False, [])
+        assert reward(text) == (0.0, False, [])
 
 
 @pytest.mark.parametrize(
