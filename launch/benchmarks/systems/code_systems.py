@@ -59,8 +59,8 @@ CODE_SYSTEMS = (
         "MARS-SQL",
         "2511.01008",
         "`SqlQuestions` with its tags, format and reward, `SqlGrounding` and `PreparedEpisodes` "
-        "(the grounding agent), `VerifierExamples` and `BestOfN` by `YesProbability` (the validator), "
-        "`MajorityVote` of results",
+        "(the grounding agent), `VerifierExamples` and `BestOfN` by `YesProbability` (the "
+        "validator), `MajorityVote` of results",
         "its training of the grounding agent, which is not published, BIRD and Spider (their "
         "folders are read)",
         ("mars_sql",),
