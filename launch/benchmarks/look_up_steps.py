@@ -101,10 +101,14 @@ class LookUpSteps:
             )
             return bench.measure(world.environment)
 
-        inline, one = rates(1)
-        _, two = rates(2)
-        cores = len(os.sched_getaffinity(0))
-        return {"inline": inline, "one": one, "two": two, "cores": cores, "load": round(load, 1)}
+        (inline, one_worker), (_, two_workers) = rates(1), rates(2)
+        return {
+            "inline": inline,
+            "one": one_worker,
+            "two": two_workers,
+            "cores": len(os.sched_getaffinity(0)),
+            "load": round(load, 1),
+        }
 
     def table(self, results: Mapping[str, Mapping[str, Any]]) -> str:
         """A row for each world, and the machine."""
