@@ -21,7 +21,8 @@ class PreparedEpisodes(StrategyWrapper):
 
     In MARS-SQL (arXiv 2511.01008) a grounding agent names the tables that a question needs, and a
     generation agent is shown these. Where the preparing episode is dropped or has no such field,
-    the strategy plays the task as it is, which `info["prepared"]` of the last turns tells.
+    the strategy plays the task as it is, which `info["prepared"]` of the last turns tells. The
+    turns of the preparing episode count in `Group.discarded_turns`.
 
     Args:
         strategy: plays the prepared tasks.
@@ -54,7 +55,13 @@ class PreparedEpisodes(StrategyWrapper):
             task = dataclasses.replace(task, reset_options=reset_options)
         group = await self.strategy.collect(task, runtime, key)
         marked = (_with_preparation(trajectory, prepared) for trajectory in group.trajectories)
-        return dataclasses.replace(group, trajectories=tuple(marked))
+        turns = len(episode.turns) if episode is not None else 0
+        return dataclasses.replace(
+            group,
+            trajectories=tuple(marked),
+            num_dropped=group.num_dropped + (episode is None),
+            discarded_turns=group.discarded_turns + turns,
+        )
 
 
 def _with_preparation(trajectory: Trajectory, prepared: Any) -> Trajectory:

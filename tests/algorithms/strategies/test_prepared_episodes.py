@@ -78,6 +78,7 @@ def test_the_answer_is_a_reset_option_of_all_episodes():
     group = collect("go", strategy_of(shared=("split",)))
     assert [t.opening[0].text for t in group.trajectories] == ["test go\n"] * 4
     assert {t.agent for t in group.trajectories} == {"policy"}
+    assert (group.discarded_turns, group.num_turns_played, group.num_dropped) == (1, 5, 0)
     assert {t.turns[-1].info["prepared"] for t in group.trajectories} == {"test go"}
     assert {t.turns[-1].action.text for t in group.trajectories} == {"x", "y"}
     assert collect("go", strategy_of()).trajectories[0].opening[0].text == "train go\n"
