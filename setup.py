@@ -106,6 +106,8 @@ EXTRAS = {
         "miniwob>=1.1,<1.2",  # pages of MiniWoB++
     ],  # and the program chromium
     "reasoning-gym": ["reasoning-gym>=0.1.25,<0.2"],  # problems to solve with code
+    "duckdb": ["duckdb>=2.0.1,<2.1"],  # a second dialect of questions on databases
+    "tantivy": ["tantivy>=0.27,<0.28"],  # a second index of pages
     "chess": [SPIEL],  # whose rules are ours
     "mcp": ["mcp>=2.3,<2.4"],  # tools of servers that speak the Model Context Protocol
     "tpu": ["jax[tpu]>=0.10.2,<0.13"],

@@ -20,6 +20,7 @@ from agentrl_jax.training.config import (
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/SqlQuestions-v0"
+GROUNDING = "agentrl_jax.envs:agentrl/SqlGrounding-v0"
 MAX_LENGTH = 1024  # tokens of an episode
 TRAINING_SETTINGS: dict[str, Any] = {
     "optimizer": AdamWConfig(1e-4, warmup_steps=3, clip_norm=0.5),
@@ -33,6 +34,11 @@ def sql_spec(**options: Any) -> EnvironmentSpec:
     """Questions on one table, with the schema of that table, short results and no instruction."""
     easy = {"difficulty": 0.0, "schema_view": "tables", "characters": 400}
     return EnvironmentSpec(NAME, {**easy, "instruction": False, "reminder": False, **options})
+
+
+def grounding_spec() -> EnvironmentSpec:
+    """Which tables a question of `sql_spec` needs, of the same seed."""
+    return EnvironmentSpec(GROUNDING, {"difficulty": 0.0, "instruction": False})
 
 
 def sql_experiment(

@@ -48,7 +48,7 @@ def from_flags(options_class: type[T], **extra_fields: Any) -> T:
     )
 
 
-def parse_literals(texts: Sequence[str]) -> dict[str, Any]:
+def parse_literals(texts: Sequence[str], flag: str = "option") -> dict[str, Any]:
     """["n=3", "s=ab"] -> {"n": 3, "s": "ab"}: values are Python literals, or else text.
 
     Raises:
@@ -58,13 +58,13 @@ def parse_literals(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UserError(f"--option={text} is not of the form name=value")
+            raise UserError(f"--{flag}={text} is not of the form name=value")
         try:
             values[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             values[key] = value
         if isinstance(values[key], float) and not math.isfinite(values[key]):
-            raise UserError(f"--option={text} is not finite: give a number")
+            raise UserError(f"--{flag}={text} is not finite: give a number")
     return values
 
 

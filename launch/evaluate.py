@@ -1,6 +1,7 @@
 """Evaluate a run's policy or a scripted one: mean return with its 95 % interval, success, turns.
 
 agentrl-evaluate --run_dir=runs/quickstart [--phase=sft] [--temperature=0] [--environment=...]
+agentrl-evaluate --run_dir=runs/chain-supo --agent_option=context.max_summaries=14
 agentrl-evaluate --environment=agentrl/Wordle-v0 --player=expert [--option=words=64]
 """
 
@@ -8,6 +9,7 @@ import sys
 
 from absl import flags
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch import cli
 
 cli.define_run_flags("The run whose policy is evaluated.")
@@ -19,6 +21,12 @@ flags.DEFINE_string(
 )
 flags.DEFINE_multi_string(
     "option", [], "name=value for the environment's constructor; may be repeated."
+)
+flags.DEFINE_multi_string(
+    "agent_option",
+    [],
+    "name=value for a field of the agent's config, in place of the run's, as limits.turns=20 or "
+    "context.max_summaries=14; may be repeated.",
 )
 flags.DEFINE_string(
     "player", None, "A scripted policy of the environment, instead of a run's policy."
@@ -37,7 +45,11 @@ def evaluate() -> None:
     check_seed("--seed", f.seed, ENV_SEED_END)
     cli.trust_named(f.trust)
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, f.workers)
-    checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())
+    if f.player and f.agent_option:
+        raise UserError("--agent_option is of a run's agent: leave it out with --player")
+    checkpoint = players.named_checkpoint(
+        f.run_dir, f.phase, f.agent, cli.wants_best(), f.agent_option
+    )
     players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)
 
 

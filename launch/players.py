@@ -3,15 +3,17 @@
 import dataclasses
 import random
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 import agentrl_jax.envs  # noqa: F401  registers the environments
 from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch.agent_options import with_agent_options
 from agentrl_jax.launch.dataclass_flags import parse_literals
 from agentrl_jax.launch.shown_images import ImageFolder
 from agentrl_jax.messages import Message, ToolSchema
@@ -76,13 +78,22 @@ class Checkpoint:
     phase: str | None = None
     agent: str | None = None
     best: bool | None = None  # whether the best checkpoint or the newest
+    # Fields of the agent's config that are not the run's (`agent_options`).
+    agent_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def named_checkpoint(
-    run_dir: str, phase: str | None, agent: str | None, best: bool | None
+    run_dir: str,
+    phase: str | None,
+    agent: str | None,
+    best: bool | None,
+    agent_options: Sequence[str] = (),
 ) -> Checkpoint | None:
     """The checkpoint that a command's flags name; None without a run folder."""
-    return Checkpoint(Path(run_dir), phase, agent, best) if run_dir else None
+    options = parse_literals(agent_options, "agent_option")
+    if options and not run_dir:
+        raise UserError("--agent_option changes the agent of a run: give --run_dir=runs/...")
+    return Checkpoint(Path(run_dir), phase, agent, best, options) if run_dir else None
 
 
 def play_episodes(
@@ -115,6 +126,7 @@ def _saved_strategy(
     experiment = config_json.load_config(run_dir)
     tokenizer = load_tokenizer(run_dir / "tokenizer")
     phase, agent = find_checkpoint(experiment, run_dir, checkpoint.phase, checkpoint.agent)
+    experiment = with_agent_options(experiment, agent, checkpoint.agent_options)
     context = make(environment.name, environment.options).context
     step = phase_checkpoint(experiment, run_dir, phase, best=checkpoint.best)
     models = saved_models(experiment, run_dir, tokenizer, context, phase, checkpoint.best)

@@ -17,6 +17,11 @@ from agentrl_jax.trajectories import Group, Trajectory, Turn
 Example = tuple[Sequence[Message], str]  # a prompt and its right answer
 
 
+def opening_and_answer(trajectory: Trajectory) -> list[Example]:
+    """The opening of an episode of one turn, and its action."""
+    return [(trajectory.opening, trajectory.turns[-1].action.text)]
+
+
 @dataclass
 class EpisodeExamples:
     """A source for behavior cloning: the examples that a function makes of each episode of the

@@ -96,11 +96,15 @@ def read_questions(path: str) -> tuple[tuple[Question, ...], tuple[Page, ...]]:
 
 
 @lru_cache(maxsize=4)
-def file_index(folder: str, questions: str) -> PageIndex:
-    """The index of a folder's pages; without one, of the pages in the questions' contexts."""
-    if folder:
-        return PageIndex(read_pages(folder))
-    pages = read_questions(questions)[1]
+def file_pages(folder: str, questions: str) -> tuple[Page, ...]:
+    """The pages of a folder; without one, those in the questions' contexts."""
+    pages = tuple(read_pages(folder)) if folder else read_questions(questions)[1]
     if not pages:
         raise UserError(f"{questions} has no contexts: name the pages' folder")
-    return PageIndex(pages)
+    return pages
+
+
+@lru_cache(maxsize=4)
+def file_index(folder: str, questions: str) -> PageIndex:
+    """The index of `file_pages`."""
+    return PageIndex(file_pages(folder, questions))

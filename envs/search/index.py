@@ -1,13 +1,19 @@
-"""The index of a generated encyclopedia."""
+"""The pages of a generated encyclopedia, and their index."""
 
 from functools import lru_cache
 
-from agentrl_jax.envs.page_index import PageIndex
+from agentrl_jax.envs.page_index import Page, PageIndex
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.prose import write_pages
 
 
 @lru_cache(maxsize=2)
+def generated_pages(seed: int, pages: int) -> tuple[Page, ...]:
+    """The pages of a generated encyclopedia, written once a process."""
+    return tuple(write_pages(make_world(seed, pages)))
+
+
+@lru_cache(maxsize=2)
 def generated_index(seed: int, pages: int) -> PageIndex:
     """The index of a generated encyclopedia, built once a process."""
-    return PageIndex(write_pages(make_world(seed, pages)))
+    return PageIndex(generated_pages(seed, pages))

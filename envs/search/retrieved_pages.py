@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from agentrl_jax.envs.page_index import MAX_QUERY, Page
-from agentrl_jax.envs.search.index import generated_index
+from agentrl_jax.envs.search.files import file_pages
+from agentrl_jax.envs.search.index import generated_pages
 from agentrl_jax.errors import UserError
 
 # (query, number of results) -> rows and scores, the best first
@@ -60,4 +61,10 @@ def load_retriever(name: str) -> Retriever:
 @lru_cache(maxsize=2)
 def generated_retrieved_pages(seed: int, pages: int, retriever: str) -> RetrievedPages:
     """The pages of a generated encyclopedia, prepared once a process."""
-    return RetrievedPages(generated_index(seed, pages).pages, load_retriever(retriever))
+    return RetrievedPages(generated_pages(seed, pages), load_retriever(retriever))
+
+
+@lru_cache(maxsize=2)
+def file_retrieved_pages(folder: str, questions: str, retriever: str) -> RetrievedPages:
+    """The pages of files, prepared once a process."""
+    return RetrievedPages(file_pages(folder, questions), load_retriever(retriever))

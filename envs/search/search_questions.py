@@ -1,5 +1,6 @@
 """`SearchQuestions`: questions that an agent answers by searching an encyclopedia."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from agentrl_jax.envs.options import (
 from agentrl_jax.envs.page_index import Page, PageIndex, snippet
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.files import file_index, read_questions
+from agentrl_jax.envs.search.files import file_index, file_pages, read_questions
 from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import (
@@ -29,6 +30,7 @@ from agentrl_jax.envs.search.questions import (
 )
 from agentrl_jax.envs.search.retrieved_pages import (
     RetrievedPages,
+    file_retrieved_pages,
     generated_retrieved_pages,
     load_retriever,
 )
@@ -43,6 +45,7 @@ SCORES = {"exact_match": exact_match, "f1": f1_score}
 MAX_PAGES = 1_000_000
 MAX_QUERIES = 4  # of one call, where a protocol takes several
 _NO_QUESTION = Question("", ("",), "", ())
+_INDEX_LOCK = threading.Lock()  # so that no index is built twice
 
 
 class SearchQuestions(ToolEnvironment, Forkable):
@@ -65,7 +68,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
         split: "train" or "test"; they share no named page and no phrasing.
         protocol: "plain", "search_r1", "planner" or "afm" (docs/search.md).
         retriever: names a function that searches texts (`RetrievedPages`), such as
-            "agentrl_jax.models.dense_index:sentence_search"; empty: BM25.
+            "agentrl_jax.models.dense_index:sentence_search" or
+            "agentrl_jax.envs.search.tantivy_search:tantivy_search"; empty: BM25 of SQLite.
         top_k: results of a search.
         page_characters: of a page's text that are shown.
         horizon: turns before truncation.
@@ -133,14 +137,12 @@ class SearchQuestions(ToolEnvironment, Forkable):
         self.instruction = checked_bool("instruction", instruction)
         if retriever:
             load_retriever(retriever)  # so that a wrong name is reported here
-            if questions:
-                raise UserError("a retriever searches the encyclopedia, not pages of files")
         if folder and not questions:
             raise UserError("the option folder needs the option questions, about its pages")
         self.folder, self.questions = folder, questions
         if questions:  # so that a wrong file is reported here
             read_questions(questions)
-            file_index(folder, questions)
+            file_pages(folder, questions)
         self.rules = (
             f"Answer the question in at most {horizon} turns; its facts are on different pages of "
             f"an encyclopedia. {self.protocol.instruction}"
@@ -151,11 +153,14 @@ class SearchQuestions(ToolEnvironment, Forkable):
     @property
     def index(self) -> PageIndex | RetrievedPages:
         """The pages, shared by all environments of the process."""
-        if self.questions:
-            return file_index(self.folder, self.questions)
-        if self.retriever:
-            return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
-        return generated_index(self.world_seed, self.num_pages)
+        with _INDEX_LOCK:
+            if self.questions and self.retriever:
+                return file_retrieved_pages(self.folder, self.questions, self.retriever)
+            if self.questions:
+                return file_index(self.folder, self.questions)
+            if self.retriever:
+                return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
+            return generated_index(self.world_seed, self.num_pages)
 
     @property
     def turns_left(self) -> int:
@@ -203,6 +208,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         return self.protocol.show(f"{page.title:.200}\n{page.text[: self.page_characters]}")
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        _ = self.index  # built here, since a search may take only so long
         reset_question = options.pop("question", None)
         check_no_options("SearchQuestions", options)
         if reset_question is not None:

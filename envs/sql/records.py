@@ -175,15 +175,23 @@ def stored_rows(schema: Schema, records: Records) -> dict[str, list[dict[str, An
     }
 
 
+def table_rows(schema: Schema, records: Records) -> dict[str, list[list[Any]]]:
+    """table -> rows, each with the values of its columns in order."""
+    rows = stored_rows(schema, records)
+    return {
+        schema.tables[role]: [[row[logical] for logical, _, _ in columns] for row in rows[role]]
+        for role, columns in schema.layout().items()
+    }
+
+
 def build_image(schema: Schema, records: Records) -> bytes:
     """The SQLite file of the records."""
-    connection, rows = sqlite3.connect(":memory:"), stored_rows(schema, records)
+    connection = sqlite3.connect(":memory:")
     for statement in schema.statements():
         connection.execute(statement)
-    for role, columns in schema.layout().items():
+    for table, rows in table_rows(schema, records).items():
         connection.executemany(
-            f"INSERT INTO {schema.tables[role]} VALUES ({', '.join('?' * len(columns))})",
-            [[row[logical] for logical, _, _ in columns] for row in rows[role]],
+            f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows
         )
     connection.commit()
     image = connection.serialize()

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from agentrl_jax.envs.sql.execution import QueryResult
+from agentrl_jax.envs.sql.read_only_database import QueryResult
 
 COMPARISONS = ("set", "strict")
 _HEAD = 10  # rows of a result that is too long

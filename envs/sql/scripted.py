@@ -68,7 +68,7 @@ def _query_of(message: Message) -> str:
 
 
 def broken(sql: str, rng: np.random.Generator) -> str:
-    """The query with an error that SQLite reports: an unknown column or a misspelled word."""
+    """The query with an error that the database reports: an unknown column or a misspelled word."""
     if rng.random() < 0.5:
         return sql.replace("SELECT ", "SELECT nothing, ", 1)
     return sql.replace("FROM", "FORM", 1)

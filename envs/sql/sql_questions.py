@@ -1,27 +1,12 @@
 """`SqlQuestions`: questions on databases that an agent answers with a query."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.forkable import Forkable
-from agentrl_jax.envs.options import (
-    check_no_options,
-    checked_bool,
-    checked_choice,
-    checked_fraction,
-    checked_int,
-)
-from agentrl_jax.envs.sampled_task import rng_of_task
-from agentrl_jax.envs.sql.execution import (
-    QueryLimits,
-    QueryResult,
-    ReadOnlyDatabase,
-    checked_limits,
-)
-from agentrl_jax.envs.sql.folder import QuestionFolder, read_folder
+from agentrl_jax.envs.options import check_no_options, checked_bool, checked_choice, checked_int
 from agentrl_jax.envs.sql.grammar import (
     INSTRUCTION,
     SqlAction,
@@ -31,19 +16,15 @@ from agentrl_jax.envs.sql.grammar import (
     without_fence,
     written_text,
 )
-from agentrl_jax.envs.sql.questions import (
-    DatabaseKey,
-    Question,
-    draw_question,
-    image_of,
-    split_schemas,
+from agentrl_jax.envs.sql.question_source import QuestionSource, schema_text
+from agentrl_jax.envs.sql.questions import Question
+from agentrl_jax.envs.sql.read_only_database import (
+    QueryLimits,
+    QueryResult,
+    ReadOnlyDatabase,
+    checked_limits,
 )
-from agentrl_jax.envs.sql.results import (
-    COMPARISONS,
-    equal_results,
-    result_key,
-    result_text,
-)
+from agentrl_jax.envs.sql.results import COMPARISONS, equal_results, result_key, result_text
 from agentrl_jax.envs.sql.scripted import SCRIPTED_POLICIES
 from agentrl_jax.errors import EnvironmentFailure, UserError
 from agentrl_jax.messages import Message, user
@@ -53,7 +34,6 @@ from agentrl_jax.tools import Tool, tool
 SCHEMA_VIEWS = ("full", "tables", "none")
 _NO_QUESTION = Question("", "", "")
 _PREVIEW = 400  # characters of a solution's result, for a validator
-_MAX_SCHEMA = 20_000  # characters of the statements in the opening
 
 
 class SqlQuestions(ToolEnvironment, Forkable):
@@ -67,6 +47,9 @@ class SqlQuestions(ToolEnvironment, Forkable):
     The reward comes with the last turn: -1 for an episode that breaks the format
     (`grammar.is_well_formed`), else 1 if the solution returns what the reference query does, else
     0. Its parts are `format` and `result`.
+
+    The reset option `tables`, names such as a grounding agent gives, are those whose statements the
+    opening has, in place of `schema_view`.
 
     Scripted policies: `random`; `expert`, which looks at the rows, runs the reference query and
     answers; `recovering`, whose query may have an error that it mends; `mixture`, `recovering`
@@ -82,6 +65,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
         schema_view: "full", all CREATE TABLE statements in the opening; "tables", those that the
             reference query needs, as from a perfect grounding agent; "none".
         evidence: whether the opening says what the content of columns means.
+        dialect: "sqlite", or "duckdb", which needs the extra of that name.
         comparison: of results: "set" (MARS-SQL) or "strict" (docs/sql.md).
         format_penalty: whether an episode that breaks the format has the reward -1, not 0.
         reminder: whether the turns that are left are told.
@@ -106,6 +90,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
         horizon: int = 5,
         schema_view: str = "full",
         evidence: bool = False,
+        dialect: str = "sqlite",
         comparison: str = "set",
         format_penalty: bool = True,
         reminder: bool = True,
@@ -119,12 +104,18 @@ class SqlQuestions(ToolEnvironment, Forkable):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
-        names = [businesses] if isinstance(businesses, str) else businesses
-        self.businesses, self.split = tuple(names), split
-        self.difficulty = checked_fraction("difficulty", difficulty)
-        self.num_schemas = checked_int("schemas", schemas, 1, 1000)
-        split_schemas(split, self.businesses, self.num_schemas)
-        self.num_problems = checked_int("problems", problems, 0, 10**9)
+        self.limits = checked_limits(steps, seconds, rows)
+        self.source = QuestionSource(
+            businesses,
+            split,
+            difficulty,
+            schemas,
+            problems,
+            dialect,
+            folder,
+            questions_file,
+            self.limits,
+        )
         self.horizon = checked_int("horizon", horizon, 1, 1000)
         self.schema_view = checked_choice("schema_view", schema_view, SCHEMA_VIEWS)
         self.evidence = checked_bool("evidence", evidence)
@@ -133,17 +124,11 @@ class SqlQuestions(ToolEnvironment, Forkable):
         self.reminder = checked_bool("reminder", reminder)
         self.characters = checked_int("characters", characters, 20, 10**6)
         self.instruction = checked_bool("instruction", instruction)
-        self.limits = checked_limits(steps, seconds, rows)
-        self.folder: QuestionFolder | None = None
-        if folder:
-            if split != "train" or self.businesses:
-                raise UserError("a folder has no split or businesses: set questions_file instead")
-            self.folder = read_folder(folder, questions_file)
         self.rules = (
             f"Answer the question with a query, in at most {horizon} turns. {INSTRUCTION} The "
-            "database only answers SELECT."
+            f"database ({dialect}) only answers SELECT."
         )
-        self.question = _NO_QUESTION
+        self.question, self.shown_tables = _NO_QUESTION, ()
         self._database: ReadOnlyDatabase | None = None
         self._gold: QueryResult | None = None
         self._rewind()
@@ -160,13 +145,7 @@ class SqlQuestions(ToolEnvironment, Forkable):
     def database(self) -> ReadOnlyDatabase:
         """The episode's database, which is opened at its first use."""
         if self._database is None:
-            key = self.question.database
-            if isinstance(key, DatabaseKey):
-                source: bytes | Path = image_of(key)
-            else:
-                assert self.folder is not None
-                source = self.folder.database_path(key)
-            self._database = ReadOnlyDatabase(source, self.limits)
+            self._database = self.source.open(self.question)
         return self._database
 
     @property
@@ -202,17 +181,9 @@ class SqlQuestions(ToolEnvironment, Forkable):
         return result_text(result, self.characters)
 
     def _reset(self, options: dict[str, Any]) -> tuple[Messages, dict[str, Any]]:
+        self.shown_tables = _checked_tables(options.pop("tables", ()))
         check_no_options("SqlQuestions", options)
-        rng = self.np_random
-        if self.num_problems:
-            rng = rng_of_task(rng, self.num_problems)
-        if self.folder is None:
-            self.question = draw_question(
-                rng, self.split, self.difficulty, self.businesses, self.num_schemas
-            )
-        else:
-            questions = self.folder.questions
-            self.question = questions[int(rng.integers(len(questions)))]
+        self.question = self.source.draw(self.np_random)
         self.close()
         self._gold = None
         self._rewind()
@@ -220,12 +191,11 @@ class SqlQuestions(ToolEnvironment, Forkable):
 
     def _opening_text(self) -> str:
         parts = []
-        if self.schema_view != "none":
+        if self.shown_tables:
+            parts.append(schema_text(self.database, self.shown_tables))
+        elif self.schema_view != "none":
             tables = self.question.tables if self.schema_view == "tables" else ()
-            statements = [
-                s for name, s in self.database.tables().items() if not tables or name in tables
-            ]
-            parts.append(";\n".join(statements)[:_MAX_SCHEMA] + ";")
+            parts.append(schema_text(self.database, tables))
         parts.append(self.question.text)
         if self.evidence and self.question.evidence:
             parts.append(f"Evidence: {self.question.evidence}.")
@@ -298,3 +268,9 @@ class SqlQuestions(ToolEnvironment, Forkable):
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def _checked_tables(tables: Any) -> tuple[str, ...]:
+    if not isinstance(tables, list | tuple) or not all(isinstance(name, str) for name in tables):
+        raise UserError(f"the reset option tables must be a list of names, not {tables!r}")
+    return tuple(tables)

@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from agentrl_jax.envs.options import checked_choice
 from agentrl_jax.envs.page_index import Page, PageIndex, query_words
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import KINDS, Hop, draw_question
+from agentrl_jax.envs.search.retrieved_pages import RetrievedPages
+from agentrl_jax.envs.search.tantivy_search import tantivy_search
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.tables.markdown import table_header, table_row
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.storage.files import write_json
 
 HEADS = (
+    "index",
     "pages",
     "written, CPU s",
     "indexed, CPU s",
@@ -33,6 +37,7 @@ HEADS = (
     "needed page in the first 3",
     "equal to BM25",
 )
+INDICES = ("fts5", "tantivy")
 TOP_K = 3
 REFERENCE_PAGES = 100_000  # of the largest encyclopedia that is also searched by `plain_bm25`
 
@@ -43,17 +48,17 @@ class IndexResult:
 
     Args:
         write_seconds, index_seconds: of the processor, for pages and index.
-        file_mb: of the index.
+        file_mb: of the index; None: it is in memory.
         memory_mb: largest resident memory of the process, pages included.
         query_ms: of the processor, the mean of all queries.
         recall: the fraction of queries whose needed page is among the first results.
-        agreement: the fraction of queries whose scores are those of BM25's formula; None: the
-            encyclopedia is too large for it.
+        agreement: the fraction of queries whose scores are those of FTS5's formula; None: the
+            encyclopedia is too large for it, or the index has another one.
     """
 
     write_seconds: float
     index_seconds: float
-    file_mb: float
+    file_mb: float | None
     memory_mb: float
     query_ms: float
     recall: float
@@ -100,7 +105,7 @@ def query_text_words(text: str) -> list[str]:
     return "".join(c if c.isalnum() else " " for c in text.lower()).split()
 
 
-def measure(pages: int, num_queries: int) -> IndexResult:
+def measure(pages: int, num_queries: int, kind: str = "fts5") -> IndexResult:
     """Write, index and search an encyclopedia, in a process of its own."""
     began = time.process_time()
     world = make_world(0, pages)
@@ -108,9 +113,10 @@ def measure(pages: int, num_queries: int) -> IndexResult:
     written = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pages.sqlite"
-        index = PageIndex(texts, str(path))
+        is_stored = kind == "fts5"
+        index = PageIndex(texts, str(path)) if is_stored else RetrievedPages(texts, tantivy_search)
         indexed = time.process_time()
-        file_mb = path.stat().st_size / 1e6
+        file_mb = path.stat().st_size / 1e6 if is_stored else None
         hops, rng = list[Hop](), np.random.default_rng(0)
         while len(hops) < num_queries:
             hops += draw_question(rng, world, KINDS, range(1, 5), "train").hops
@@ -120,7 +126,7 @@ def measure(pages: int, num_queries: int) -> IndexResult:
         query_ms = (time.process_time() - start) / num_queries * 1e3
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     agreement = None
-    if pages <= REFERENCE_PAGES:
+    if kind == "fts5" and pages <= REFERENCE_PAGES:
         best = plain_bm25(texts, [query_words(hop.queries[0]) for hop in hops], TOP_K)
         pairs = zip(best, ([score for _, score in row] for row in results))
         agreement = float(
@@ -134,8 +140,9 @@ def measure(pages: int, num_queries: int) -> IndexResult:
 
 @dataclass
 class SearchIndex:
-    """Time, size and memory of the index by its pages; a size's results are cached in a file."""
+    """Time, size and memory of indices by their pages; a size's results are cached in a file."""
 
+    index: tuple[str, ...] = option(INDICES, "fts5 or tantivy; may be repeated.")
     pages: tuple[str, ...] = option(("20000", "100000", "1000000"), "Sizes; may be repeated.")
     queries: int = option(1000, "Searches of each size.", 1)
     folder: str = option("benchmarks/results/search_index", "The folder of the cached results.")
@@ -147,40 +154,49 @@ class SearchIndex:
 
     def run(self) -> dict[str, Any]:
         """Measure the sizes that are missing, update the page after each, print and report."""
-        for size in self._sizes:
-            if not self._path(size).exists() and not self.print_only:
-                with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    result = pool.apply(measure, (size, self.queries))
-                Path(self.folder).mkdir(parents=True, exist_ok=True)
-                write_json(self._path(size), {"queries": self.queries, **asdict(result)})
-            if self.page:
-                doc_tables.replace_section(Path(self.page), "index", self.table())
+        for kind in self.index:
+            checked_choice("index", kind, INDICES)
+            for size in self._sizes:
+                if not self._path(kind, size).exists() and not self.print_only:
+                    with multiprocessing.get_context("spawn").Pool(1) as pool:
+                        result = pool.apply(measure, (size, self.queries, kind))
+                    Path(self.folder).mkdir(parents=True, exist_ok=True)
+                    content = {"queries": self.queries, **asdict(result)}
+                    write_json(self._path(kind, size), content)
+                if self.page:
+                    doc_tables.replace_section(Path(self.page), "index", self.table())
         print(self.table())
-        results = {size: json.loads(path.read_text()) for size, path in self._cached()}
+        results: dict[str, dict[int, Any]] = {kind: {} for kind in self.index}
+        for kind, size, path in self._cached():
+            results[kind][size] = json.loads(path.read_text())
         return {"bench": "search_index", "sizes": results}
 
     @property
     def _sizes(self) -> list[int]:
         return sorted(map(int, self.pages))
 
-    def _path(self, size: int) -> Path:
-        return Path(self.folder) / f"{size}.json"
+    def _path(self, kind: str, size: int) -> Path:
+        return Path(self.folder) / f"{kind}-{size}.json"
 
-    def _cached(self) -> list[tuple[int, Path]]:
-        return [(size, self._path(size)) for size in self._sizes if self._path(size).exists()]
+    def _cached(self) -> list[tuple[str, int, Path]]:
+        places = [
+            (kind, size, self._path(kind, size)) for kind in self.index for size in self._sizes
+        ]
+        return [place for place in places if place[2].exists()]
 
     def table(self) -> str:
-        """A row for each size with results."""
+        """A row for each index and size with results."""
         rows = []
-        for size, path in self._cached():
+        for kind, size, path in self._cached():
             x = json.loads(path.read_text())
             agreement = "-" if x["agreement"] is None else f"{100 * x['agreement']:.1f} %"
             rows.append(
                 table_row(
+                    kind,
                     f"{size:,}",
                     f"{x['write_seconds']:.1f}",
                     f"{x['index_seconds']:.1f}",
-                    f"{x['file_mb']:.0f}",
+                    "-" if x["file_mb"] is None else f"{x['file_mb']:.0f}",
                     f"{x['memory_mb']:.0f}",
                     f"{x['query_ms']:.2f}",
                     f"{100 * x['recall']:.1f} %",

@@ -287,8 +287,6 @@ def test_wrong_options_are_named(tmp_path):
     for options in ({"hops": 5}, {"kinds": ["riddle"]}, {"protocol": "x"}, {"reward": "x"}):
         with pytest.raises(UserError, match=next(iter(options))):
             make("agentrl/SearchQuestions-v0", options)
-    with pytest.raises(UserError, match="not pages of files"):
-        make_search(questions="x", retriever="json:dumps")
     with pytest.raises(UserError, match="module:function"):
         make_search(retriever="json:none")
     with pytest.raises(UserError, match="needs the option questions"):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentrl_jax.environment import make
-from agentrl_jax.envs.sql.execution import FUNCTIONS, QueryLimits, ReadOnlyDatabase
+from agentrl_jax.envs.sql.read_only_database import QueryLimits
 from agentrl_jax.envs.sql.sql_questions import SqlQuestions
+from agentrl_jax.envs.sql.sqlite_database import FUNCTIONS, SqliteDatabase
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 COUNT = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r{}) "
@@ -112,7 +113,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_is_no_select_is_refused(path: Path, is_file: bool, monkeypatch):
     monkeypatch.chdir(path.parent)
     before = path.read_bytes()
-    database = ReadOnlyDatabase(path if is_file else before)
+    database = SqliteDatabase(path if is_file else before)
     for sql, message in REFUSED.items():
         result = database.query(sql)
         assert result.error and message in result.error and "\n" not in result.error, sql[:80]
@@ -127,7 +128,7 @@ def test_what_is_no_select_is_refused(path: Path, is_file: bool, monkeypatch):
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_stopped(path: Path, name: str):
     sql, message = BOMBS[name]
-    database = ReadOnlyDatabase(path)
+    database = SqliteDatabase(path)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     result = database.query(sql)
     assert time.monotonic() - start < 5
@@ -140,13 +141,13 @@ def test_a_bomb_is_stopped(path: Path, name: str):
 
 
 def test_the_deadline_stops_a_query(path: Path):
-    database = ReadOnlyDatabase(path, QueryLimits(steps=10**12, seconds=0.05))
+    database = SqliteDatabase(path, QueryLimits(steps=10**12, seconds=0.05))
     result = database.query(BOMBS["an endless recursion"][0])
     assert result.error == "the query was stopped after 0.05 s"
 
 
 def test_common_functions_are_allowed(path: Path):
-    database = ReadOnlyDatabase(path)
+    database = SqliteDatabase(path)
     for sql, value in {
         "SELECT strftime('%Y', '2024-03-09')": "2024",
         "SELECT CAST(substr('09.03.2024', 7, 4) AS INTEGER)": 2024,
@@ -179,12 +180,12 @@ def test_a_damaged_database_is_a_failure_of_the_environment(path: Path):
     pages = bytearray(path.read_bytes())
     pages[4096:] = b"\xff" * (len(pages) - 4096)  # the table's pages, not the schema's
     path.write_bytes(pages)
-    database = ReadOnlyDatabase(path)
+    database = SqliteDatabase(path)
     with pytest.raises(EnvironmentFailure, match="cannot be read"):
         database.query("SELECT * FROM t")
     path.write_bytes(b"x" * 9000)
     with pytest.raises(UserError, match="cannot be read as a SQLite database"):
-        ReadOnlyDatabase(path)
+        SqliteDatabase(path)
 
 
 def test_a_reference_query_that_fails_is_a_failure_of_the_environment():

@@ -1,17 +1,15 @@
 """`SqlQuestions`: generated databases, reference queries, grammar, rewards and folders."""
 
-import json
-import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.env_episodes import play_scripted_episode
+from support.sql_folder import write_folder
 
 from agentrl_jax.environment import make
 from agentrl_jax.envs.sql.business import BUSINESSES
-from agentrl_jax.envs.sql.execution import QueryResult, ReadOnlyDatabase
 from agentrl_jax.envs.sql.grammar import (
     SQL_TOOL_FORMAT,
     is_well_formed,
@@ -27,9 +25,11 @@ from agentrl_jax.envs.sql.questions import (
     schema_of,
     split_overlap,
 )
+from agentrl_jax.envs.sql.read_only_database import QueryResult
 from agentrl_jax.envs.sql.results import equal_results, result_key, result_text
 from agentrl_jax.envs.sql.scripted import call_sql
 from agentrl_jax.envs.sql.sql_questions import SqlQuestions
+from agentrl_jax.envs.sql.sqlite_database import SqliteDatabase
 from agentrl_jax.envs.sql.templates import Scene, rounded
 from agentrl_jax.envs.sql.validator import solution_result, validator_prompt
 from agentrl_jax.errors import UserError
@@ -50,7 +50,7 @@ def test_every_reference_query_returns_what_the_records_give(business: str):
     rng, templates, nonempty = np.random.default_rng(0), set(), set()
     for index in range(8):
         key = DatabaseKey(business, index, index, 120)
-        database = ReadOnlyDatabase(image_of(key))
+        database = SqliteDatabase(image_of(key))
         scene = Scene(schema_of(business, index), records_of(key), rng)
         for entry in TEMPLATES.values():
             if (draft := entry.draft(scene)) is None:
@@ -247,26 +247,6 @@ def test_options_out_of_range_are_errors_that_name_them(option):
 def test_means_that_are_half_way_between_two_hundredths_are_not_asked_for():
     assert rounded(Fraction(1, 8)) is None and rounded(Fraction(1, 3)) == 0.33
     assert rounded(Fraction(1, 4)) == 0.25 and rounded(Fraction(5, 3)) == 1.67
-
-
-def write_folder(path: Path, sql_field: str = "query") -> Path:
-    """A folder in Spider's form with one database and two questions."""
-    file = path / "database" / "farm" / "farm.sqlite"
-    file.parent.mkdir(parents=True)
-    connection = sqlite3.connect(file)
-    connection.execute("CREATE TABLE cow (name TEXT, litres REAL)")
-    connection.executemany("INSERT INTO cow VALUES (?, ?)", [("Berta", 20.5), ("Alma", 31.0)])
-    connection.commit()
-    connection.close()
-    tables = [{"db_id": "farm", "table_names_original": ["cow"]}]
-    (path / "tables.json").write_text(json.dumps(tables))
-    queries = ["SELECT count(*) FROM cow", "SELECT name FROM cow ORDER BY litres DESC"]
-    questions = [
-        {"db_id": "farm", "question": f"Question {i}?", sql_field: q, "evidence": "litres a day"}
-        for i, q in enumerate(queries)
-    ]
-    (path / "dev.json").write_text(json.dumps(questions))
-    return path
 
 
 @pytest.mark.parametrize("sql_field", ["query", "SQL"])

@@ -58,13 +58,15 @@ CODE_SYSTEMS = (
     System(
         "MARS-SQL",
         "2511.01008",
-        "`SqlQuestions` with its tags, format and reward, `VerifierExamples` and `BestOfN` by "
-        "`YesProbability` (the validator), `MajorityVote` of results",
-        "a grounding agent that is trained, BIRD and Spider (their folders are read)",
+        "`SqlQuestions` with its tags, format and reward, `SqlGrounding` and `PreparedEpisodes` "
+        "(the grounding agent), `VerifierExamples` and `BestOfN` by `YesProbability` (the "
+        "validator), `MajorityVote` of results",
+        "its training of the grounding agent, which is not published, BIRD and Spider (their "
+        "folders are read)",
         ("mars_sql",),
         ("sql_mars.py",),
         "own kind",
-        ("SqlQuestions",),
+        ("SqlQuestions", "SqlGrounding"),
     ),
     System(
         "DataMind",

@@ -1,12 +1,18 @@
-"""`ReadOnlyDatabase`: SQLite that answers one SELECT at a time, within limits."""
+"""`SqliteDatabase`: SQLite within this process that only reads."""
 
 import sqlite3
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl_jax.envs.options import checked_int
+from agentrl_jax.envs.sql.read_only_database import (
+    DEFAULT_LIMITS,
+    MAX_SQL,
+    RESULT_SIZE,
+    QueryLimits,
+    QueryResult,
+    ReadOnlyDatabase,
+    one_line,
+)
 from agentrl_jax.errors import EnvironmentFailure, UserError
 
 # Functions that return little more than they are given. Not in the list: what makes large values
@@ -35,55 +41,13 @@ _ACTIONS = {
 }  # fmt: skip
 _STEPS_A_CHECK = 1000
 _HEAP = 256 * 2**20  # bytes that SQLite may hold in a process, all databases together
-_RESULT_SIZE = 10_000_000  # characters of the texts of a result
-# One query at a time in a process, so that memory is charged to the query that takes it.
-_LOCK = threading.Lock()
 
 
-@dataclass(frozen=True)
-class QueryLimits:
-    """Limits of one query.
-
-    Args:
-        steps: instructions of SQLite's virtual machine.
-        seconds: of wall time.
-        rows: of a result.
-        cell_bytes: of a value, and of a row.
-    """
-
-    steps: int = 2_000_000
-    seconds: float = 5.0
-    rows: int = 1000
-    cell_bytes: int = 100_000
-
-
-def checked_limits(steps: int, seconds: float, rows: int) -> QueryLimits:
-    """The limits where they are in range. Raises UserError, which names the one that is not."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise UserError(f"seconds must be a positive number, not {seconds!r}")
-    return QueryLimits(
-        checked_int("steps", steps, 1000, 10**12),
-        float(seconds),
-        checked_int("rows", rows, 1, 10**6),
-    )
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """What a query returned: columns and rows, or an error that the agent reads."""
-
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple, ...] = ()
-    error: str | None = None
-    is_cut: bool = False  # there were more rows
-
-
-class ReadOnlyDatabase:
-    """A connection on which only SELECT runs.
+class SqliteDatabase(ReadOnlyDatabase):
+    """A connection of SQLite on which only SELECT runs.
 
     An authorizer allows SELECT, reads, recursion and the functions of `FUNCTIONS`; nothing writes,
-    so there is nothing to roll back. A limit that is exceeded is an error of the query; a database
-    that cannot be read is a failure of the environment.
+    so there is nothing to roll back.
 
     Args:
         source: the content of a database file, or the path of one, which is opened read-only.
@@ -93,9 +57,10 @@ class ReadOnlyDatabase:
         UserError: the file cannot be read as a database.
     """
 
-    def __init__(self, source: bytes | Path, limits: QueryLimits = QueryLimits()) -> None:
-        self.limits = limits
+    def __init__(self, source: bytes | Path, limits: QueryLimits = DEFAULT_LIMITS) -> None:
+        super().__init__(limits)
         self._denied = self._exceeded = ""
+        self._read: set[str] = set()  # tables of the last query
         self._steps, self._deadline = 0, 0.0
         try:
             self._connection = self._open(source)
@@ -120,7 +85,7 @@ class ReadOnlyDatabase:
         connection.text_factory = lambda data: data.decode(errors="replace")
         for category, value in (
             (sqlite3.SQLITE_LIMIT_LENGTH, self.limits.cell_bytes),
-            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 10_000),
+            (sqlite3.SQLITE_LIMIT_SQL_LENGTH, MAX_SQL),
             (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
             (sqlite3.SQLITE_LIMIT_COLUMN, 500),
             (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 100),
@@ -137,6 +102,8 @@ class ReadOnlyDatabase:
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
         if action in _ALLOWED:
+            if action == sqlite3.SQLITE_READ and first:
+                self._read.add(first)
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION:
             if (second or "").lower() in FUNCTIONS:
@@ -156,37 +123,25 @@ class ReadOnlyDatabase:
             self._exceeded = f"the query was stopped after {self.limits.seconds:g} s"
         return bool(self._exceeded)
 
-    def query(self, sql: str) -> QueryResult:
-        """The result of a SELECT.
+    def _run(self, sql: str) -> QueryResult:
+        self._denied = self._exceeded = ""
+        self._read = set()
+        self._steps, self._deadline = 0, time.monotonic() + self.limits.seconds
+        cursor = self._connection.cursor()
+        try:
+            return self._fetch(cursor.execute(sql))
+        except MemoryError:
+            return QueryResult(error="the query needs too much memory")
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            return QueryResult(error=self._explain(error))
+        finally:
+            cursor.close()
 
-        Raises:
-            EnvironmentFailure: the database is damaged or cannot be read.
-        """
-        with _LOCK:
-            self._denied = self._exceeded = ""
-            self._steps, self._deadline = 0, time.monotonic() + self.limits.seconds
-            cursor = self._connection.cursor()
-            try:
-                return self._fetch(cursor.execute(sql))
-            except MemoryError:
-                return QueryResult(error="the query needs too much memory")
-            except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-                return QueryResult(error=self._explain(error))
-            finally:
-                cursor.close()
-
-    def tables(self) -> dict[str, str]:
-        """Name and CREATE TABLE statement of each table.
-
-        Raises:
-            EnvironmentFailure: they cannot be read.
-        """
-        result = self.query(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND sql != ''"
-        )
-        if result.error:
-            raise EnvironmentFailure(f"the schema cannot be read: {result.error}")
-        return {str(name): str(statement) for name, statement in result.rows}
+    def tables_read(self, sql: str) -> tuple[str, ...]:
+        """The tables that a SELECT reads, in the order of the schema; none of one that fails."""
+        tables = self.tables()
+        is_valid = self.query(sql).error is None
+        return tuple(name for name in tables if is_valid and name in self._read)
 
     def _fetch(self, cursor: sqlite3.Cursor) -> QueryResult:
         if cursor.description is None:
@@ -194,7 +149,7 @@ class ReadOnlyDatabase:
         rows, size = [], 0
         for row in cursor:
             size += sum(len(value) for value in row if isinstance(value, str | bytes))
-            if len(rows) == self.limits.rows or size > _RESULT_SIZE:
+            if len(rows) == self.limits.rows or size > RESULT_SIZE:
                 return QueryResult(_names(cursor), tuple(rows), is_cut=True)
             rows.append(row)
         return QueryResult(_names(cursor), tuple(rows))
@@ -205,7 +160,7 @@ class ReadOnlyDatabase:
             raise EnvironmentFailure(f"the database cannot be read: {error}") from error
         if self._exceeded or self._denied:
             return self._exceeded or self._denied
-        return " ".join(str(error).encode(errors="replace").decode().split())[:300]
+        return one_line(str(error))
 
     def close(self) -> None:
         self._connection.close()
