@@ -16,6 +16,7 @@ import numpy as np
 from agentrl_jax.compiler.compile_count import compile_count
 from agentrl_jax.distributed.sharding import MeshConfig
 from agentrl_jax.errors import UserError
+from agentrl_jax.image_format import ImageFormat
 from agentrl_jax.images.cache import ImageCache
 from agentrl_jax.images.loading import image_part
 from agentrl_jax.images.processor import FixedSize, ImageProcessor
@@ -152,6 +153,14 @@ def fit_line(counts: Sequence[int], seconds: Sequence[float]) -> Line:
     return Line(*map(round_significant, map(float, (start, slope, deviation))))
 
 
+def fixed_size_processor(form: ImageFormat, pixels: int) -> tuple[int, ImageProcessor]:
+    """The side in pixels that is nearest to `pixels` and that a tower takes, and its processor."""
+    square = form.patch_size * form.merge_size
+    side = form.fixed_side * form.patch_size or max(1, round(pixels / square)) * square
+    sizes = form.patch_size, form.merge_size, form.temporal_patch_size
+    return side, ImageProcessor(FixedSize(side), *sizes)
+
+
 class _Prefill:
     """An engine with one row, and images that it has not seen."""
 
@@ -163,17 +172,10 @@ class _Prefill:
         form = image_format(policy)
         if form is None:
             raise UserError(f"the preset {sizes.preset} has no vision tower")
-        square = form.patch_size * form.merge_size
-        side = (form.fixed_side or max(1, round(sizes.pixels / square)) * form.merge_size) * (
-            form.patch_size
-        )
-        self._side, self._text, self._repeats = side, sizes.text, sizes.repeats
-        self._cache = ImageCache(
-            ImageProcessor(
-                FixedSize(side), form.patch_size, form.merge_size, form.temporal_patch_size
-            )
-        )
-        patches = (side // form.patch_size) ** 2
+        self._side, processor = fixed_size_processor(form, sizes.pixels)
+        self._text, self._repeats = sizes.text, sizes.repeats
+        self._cache = ImageCache(processor)
+        patches = (self._side // form.patch_size) ** 2
         most_tokens = max(map(int, sizes.images)) * (patches // form.patches_per_token)
         params = policy.init(jax.random.key(0))
         self.num_params = sum(x.size for x in jax.tree.leaves(params))

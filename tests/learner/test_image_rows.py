@@ -30,6 +30,7 @@ from support.vision_policies import (
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.errors import UserError
+from agentrl_jax.image_format import PackedImages
 from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.image_rows import ImagePacker, ImageRows
 from agentrl_jax.learner.learner import Learner
@@ -174,7 +175,7 @@ def test_the_patches_of_a_row_are_bounded():
     layout = pack(sequences, 200, 1, packer_of(policy))
     assert layout.num_bins == 2
     batch = layout.to_batch(np.zeros((2, 200), np.float32))
-    assert batch.images is not None and batch.images.patches.shape[:2] == (2, PATCHES)
+    assert isinstance(batch.images, PackedImages) and batch.images.patches.shape[:2] == (2, PATCHES)
     assert (np.asarray(batch.image_index) >= 0).sum() == 4 * 16
 
 

@@ -1,4 +1,4 @@
-"""`agentrl-bench images`: a report at a tiny size, its line, and errors for wrong flags."""
+"""`agentrl-bench images` and `image_update`: reports at a tiny size, and errors for wrong flags."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from support.vision_policies import VOCAB_SIZE, vision_config
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.benchmarks import image_prefill
+from agentrl_jax.launch.benchmarks import image_prefill, image_update
 from agentrl_jax.launch.benchmarks.image_prefill import ImagePrefill, fit_line
 
 
@@ -45,3 +45,15 @@ def test_wrong_flags_are_refused():
         ImagePrefill(images=("1", "none")).prepare()
     with pytest.raises(UserError, match="has no vision tower"):
         ImagePrefill(preset="gemma3_4b").run()
+
+
+@pytest.mark.slow
+def test_both_sides_of_an_update_are_timed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(image_update, "SMALL", vision_config("Qwen3-VL"))
+    monkeypatch.setattr(image_update, "SMALL_VOCAB", VOCAB_SIZE)
+    bench = image_update.ImageUpdate(
+        groups=1, group=2, images=1, pixels=16, text=3, microbatch=2, repeats=1
+    )
+    report = json.loads(json.dumps(bench.run()))
+    assert report["compilations"] == 0
+    assert all(min(times) > 0 for times in report["seconds"].values())
