@@ -31,6 +31,7 @@ from agentrl_jax.launch.plans.model_shapes import load_preset
 from agentrl_jax.messages import ImagePart
 from agentrl_jax.models.rope import Rope
 from agentrl_jax.models.vision.config import VisionConfig
+from agentrl_jax.models.vision.cost import square_side
 from agentrl_jax.models.vision.policy import VisionLanguageConfig
 from agentrl_jax.policy import image_format
 from agentrl_jax.trajectories import Sampling
@@ -155,8 +156,7 @@ def fit_line(counts: Sequence[int], seconds: Sequence[float]) -> Line:
 
 def fixed_size_processor(form: ImageFormat, pixels: int) -> tuple[int, ImageProcessor]:
     """The side in pixels that is nearest to `pixels` and that a tower takes, and its processor."""
-    square = form.patch_size * form.merge_size
-    side = form.fixed_side * form.patch_size or max(1, round(pixels / square)) * square
+    side = square_side(form, pixels) * form.patch_size
     sizes = form.patch_size, form.merge_size, form.temporal_patch_size
     return side, ImageProcessor(FixedSize(side), *sizes)
 
