@@ -29,10 +29,9 @@ class PolicyInputs:
     itself. 5 6 7 | 8 9 | 4 .  ->  positions 0 1 2 1 2 3 0: 5 8 9 and 5 6 7 4.
 
     A policy that sees takes the features of its images' tokens in one of two ways: `embeddings`,
-    aligned to the tokens, or `images`, which `apply` encodes, or what a frozen part of the policy
-    has computed of them. Of the `feature_width` numbers of a
-    token (`ImageFormat`) the first D replace its embedding; each further D are added to its hidden
-    state after one of the first layers.
+    aligned to the tokens, or `images`, which `apply` encodes, or finishes to (`EncodedImages`). Of
+    the `feature_width` numbers of a token (`ImageFormat`) the first D replace its embedding; each
+    further D are added to its hidden state after one of the first layers.
     """
 
     tokens: Int[AnyArray, "B T"]

@@ -79,14 +79,16 @@ def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> S
     engine = EngineConfig(rows=rows or 16, positions=positions or 2048, prefill_chunk=64)
     policy, params = models.load(folder, engine.devices(), param_dtype=dtype, compute_dtype=dtype)
     tokenizer = FolderTokenizer(str(folder))(())
-    renderer = TextRenderer(tokenizer)
-    if tokenizer.chat_template:
-        assert policy.origin is not None
+    images = None
+    if tokenizer.chat_template and policy.origin is not None:
         images = folder_images(policy.origin, engine.positions // 2)
-        renderer = ChatRenderer(tokenizer, images=images)
-        if images is not None:
-            patches = image_programs(images.processor)
-            engine = dataclasses.replace(engine, image_patches=patches)
+    if images is not None:
+        engine = dataclasses.replace(engine, image_patches=image_programs(images.processor))
+    renderer = (
+        ChatRenderer(tokenizer, images=images)
+        if tokenizer.chat_template
+        else TextRenderer(tokenizer)
+    )
     agent = Agent("policy", renderer, FullHistory(), Sampling(), trainable=False)
     return ServedPolicy(policy, params, _serving_agent(agent, engine), engine, tokenizer)
 
