@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.dataclass_flags import option
-from agentrl_jax.policy import image_format
 
 if TYPE_CHECKING:
     from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
@@ -210,6 +209,7 @@ class PlanSpec(EngineSpec, UpdateSpec, ModelSpec):
         from agentrl_jax.images.processor import FixedSize, ImageProcessor
         from agentrl_jax.learner.image_rows import ImageRows
         from agentrl_jax.models.vision.cost import square_side
+        from agentrl_jax.policy import image_format
 
         if not self.images:
             return None

@@ -50,7 +50,7 @@ def policy_and_params(kind: str, frozen: tuple[str, ...] = ()) -> tuple[Any, Any
 
 
 def packer_of(policy: Any) -> ImagePacker:
-    return ImagePacker(ImageRows(processor_of(policy), PATCHES), policy)
+    return ImagePacker(ImageRows(processor_of(policy), PATCHES, feature_bytes=0), policy)
 
 
 def batch_of(policy: Any, sequences: Sequence[TrainingSequence], multiple: int = 1) -> Batch:
