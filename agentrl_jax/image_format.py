@@ -65,6 +65,16 @@ class PackedImages:
     max_frame: int = static_field(default=0)  # patches of the largest frame; 0: unknown
 
 
+@pytree_dataclass
+class EncodedImages:
+    """What the frozen part of a vision tower computes of rows of images, in the order of prompts;
+    see `FrozenTower`.
+    """
+
+    states: Float[AnyArray, "R M S"]
+    projected: bool = static_field(default=True)  # the projector is frozen too: they are features
+
+
 @dataclass(frozen=True)
 class ImageFormat:
     """The properties of a vision tower that the host must know."""

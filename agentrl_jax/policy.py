@@ -1,10 +1,12 @@
 """`Policy`: the protocol of a model, with its inputs and outputs."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from agentrl_jax.image_format import ImageFormat, PackedImages
+from agentrl_jax.image_format import EncodedImages, ImageFormat, PackedImages
 from agentrl_jax.pytree import AnyArray, pytree_dataclass, static_field
 
 Params = Any  # a pytree of arrays
@@ -27,9 +29,9 @@ class PolicyInputs:
     itself. 5 6 7 | 8 9 | 4 .  ->  positions 0 1 2 1 2 3 0: 5 8 9 and 5 6 7 4.
 
     A policy that sees takes the features of its images' tokens in one of two ways: `embeddings`,
-    aligned to the tokens, or `images`, which `apply` encodes. Of the `feature_width` numbers of a
-    token (`ImageFormat`) the first D replace its embedding; each further D are added to its hidden
-    state after one of the first layers.
+    aligned to the tokens, or `images`, which `apply` encodes, or finishes to (`EncodedImages`). Of
+    the `feature_width` numbers of a token (`ImageFormat`) the first D replace its embedding; each
+    further D are added to its hidden state after one of the first layers.
     """
 
     tokens: Int[AnyArray, "B T"]
@@ -38,7 +40,8 @@ class PolicyInputs:
     # Replace the token embeddings where `embedding_mask` is true.
     embeddings: Float[AnyArray, "B T E"] | None = None
     embedding_mask: Bool[AnyArray, "B T"] | None = None
-    images: PackedImages | None = None  # as many rows of patches as rows of tokens
+    # as many rows of images as rows of tokens
+    images: PackedImages | EncodedImages | None = None
     # Which token of its row's images a token is; -1: none.
     image_index: Int[AnyArray, "B T"] | None = None
     # Rotary positions: time, row and column (M-RoPE); None: `positions` on all axes.
@@ -126,6 +129,21 @@ class Policy(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class FrozenTower:
+    """The part of a vision tower, from the patches on, that updates do not change.
+
+    `apply` takes its outputs, in `EncodedImages`, in place of patches.
+    """
+
+    width: int  # numbers of a token, of `dtype`
+    dtype: str
+    projected: bool  # see `EncodedImages`
+    weights: Callable[[Params], Params]  # of the policy's parameters, those that it has
+    # from these weights and rows of patches to states [R, M, width]
+    encode: Callable[[Params, PackedImages], Array]
+
+
 @runtime_checkable
 class VisionPolicy(Policy, Protocol):
     """A policy that may see images."""
@@ -139,6 +157,10 @@ class VisionPolicy(Policy, Protocol):
         """The features of the images' tokens, E = `feature_width` numbers each; takes stacked and
         unstacked parameters.
         """
+        ...
+
+    def frozen_tower(self) -> FrozenTower | None:
+        """What updates do not change of its tower; None: they change all."""
         ...
 
 

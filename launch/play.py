@@ -25,10 +25,16 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "images", "", "The folder for images that are shown; by default a temporary one."
 )
+flags.DEFINE_string(
+    "sheet",
+    "",
+    "A PNG file for a watched episode's images, with the boxes and points that actions name.",
+)
 flags.DEFINE_float("temperature", 1.0, "Of the policy; 0 is greedy.", lower_bound=0.0)
 
 
 def play() -> None:
+    from agentrl_jax.errors import UserError
     from agentrl_jax.launch import players
     from agentrl_jax.launch.shown_images import ImageFolder
     from agentrl_jax.training.seeds import ENV_SEED_END, check_seed
@@ -39,10 +45,12 @@ def play() -> None:
     environment = players.resolve_environment(f.environment, f.option, f.run_dir, workers=0)
     images = ImageFolder(f.images)
     if f.watch is None:
+        if f.sheet:
+            raise UserError("--sheet is of an episode that is watched: give --watch")
         players.play_interactively(environment, f.seed, images)
     else:
         checkpoint = players.named_checkpoint(f.run_dir, f.phase, f.agent, cli.wants_best())
-        players.watch(environment, f.watch, checkpoint, f.seed, f.temperature, images)
+        players.watch(environment, f.watch, checkpoint, f.seed, f.temperature, images, f.sheet)
 
 
 def main() -> None:

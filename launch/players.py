@@ -15,6 +15,7 @@ from agentrl_jax.environment import Messages, make
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.agent_options import with_agent_options
 from agentrl_jax.launch.dataclass_flags import parse_literals
+from agentrl_jax.launch.episode_sheet import save_sheet
 from agentrl_jax.launch.shown_images import ImageFolder
 from agentrl_jax.messages import Message, ToolSchema
 from agentrl_jax.reporting.evaluation_table import evaluation_table
@@ -170,10 +171,12 @@ def watch(
     seed: int | None,
     temperature: float,
     images: ImageFolder | None = None,
+    sheet: str = "",
 ) -> None:
     """Print one episode of `policy`, the run's, or of a scripted policy, turn by turn.
 
-    Its images are written into `images`; None: into a temporary folder.
+    Its images are written into `images`; None: into a temporary folder. `sheet` names a picture of
+    them with what actions name; empty: none is drawn.
     """
     images = images or ImageFolder()
     seed = random.randrange(2**31) if seed is None else seed
@@ -183,6 +186,8 @@ def watch(
     for turn in trajectory.turns:
         print(f"> {PythonListToolFormat().render(turn.action.text, turn.action.tool_calls)}")
         print_messages(turn.observation, images)
+    if sheet:
+        save_sheet([trajectory], Path(sheet))
     text = outcome_text(trajectory.total_reward, trajectory.succeeded, len(trajectory.turns))
     print(f"{text}, stop reason: {trajectory.stop_reason}" if trajectory.truncated else text)
 

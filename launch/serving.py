@@ -18,6 +18,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.engine_pool import make_engine
 from agentrl_jax.launch.stop_signals import stop_event
+from agentrl_jax.models.hf.image_settings import folder_images, image_programs
 from agentrl_jax.models.layers import DTYPES
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.policy import Params, Policy
@@ -71,11 +72,23 @@ def check_dtype(name: str) -> None:
 
 
 def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:
-    """The model of a Hugging Face folder with its chat template, or else plain transcripts."""
+    """The model of a Hugging Face folder with its chat template, or else plain transcripts.
+
+    A model with a vision tower is shown images, of at most half of the positions each.
+    """
     engine = EngineConfig(rows=rows or 16, positions=positions or 2048, prefill_chunk=64)
     policy, params = models.load(folder, engine.devices(), param_dtype=dtype, compute_dtype=dtype)
     tokenizer = FolderTokenizer(str(folder))(())
-    renderer = ChatRenderer(tokenizer) if tokenizer.chat_template else TextRenderer(tokenizer)
+    images = None
+    if tokenizer.chat_template and policy.origin is not None:
+        images = folder_images(policy.origin, engine.positions // 2)
+    if images is not None:
+        engine = dataclasses.replace(engine, image_patches=image_programs(images.processor))
+    renderer = (
+        ChatRenderer(tokenizer, images=images)
+        if tokenizer.chat_template
+        else TextRenderer(tokenizer)
+    )
     agent = Agent("policy", renderer, FullHistory(), Sampling(), trainable=False)
     return ServedPolicy(policy, params, _serving_agent(agent, engine), engine, tokenizer)
 

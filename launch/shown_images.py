@@ -1,11 +1,10 @@
 """`ImageFolder`: images of messages as files, for a person who plays in a terminal."""
 
-import base64
-import binascii
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentrl_jax.images.loading import ImageError, ImageReader
 from agentrl_jax.messages import ImagePart, Message
 
 _ENDINGS = {"data:image/png": "png", "data:image/jpeg": "jpg", "data:image/webp": "webp"}
@@ -37,16 +36,16 @@ class ImageFolder:
 
     def _place(self, part: ImagePart) -> str:
         """Where an image is, after it was written; only a `data:` URL's is."""
-        kind, separator, data = part.url.partition(";base64,")
-        if not separator or kind not in _ENDINGS:
+        ending = _ENDINGS.get(part.url.partition(";")[0])
+        if ending is None:
             return part.url[:200]
         try:
-            pixels = base64.b64decode(data, validate=True)
-        except binascii.Error:
+            encoded = ImageReader().encoded(part)
+        except ImageError:
             return "not readable"
         self.folder = self.folder or tempfile.mkdtemp(prefix="agentrl-play-")
-        path = Path(self.folder) / f"{self.count:03d}.{_ENDINGS[kind]}"
+        path = Path(self.folder) / f"{self.count:03d}.{ending}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(pixels)
+        path.write_bytes(encoded)
         self.count += 1
         return str(path)

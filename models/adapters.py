@@ -27,8 +27,15 @@ from agentrl_jax.models.decoder import Decoder, DecoderConfig
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.parameters import low_rank_product
 from agentrl_jax.models.quantized import QuantizedWeight, is_quantized
-from agentrl_jax.models.vision.policy import VISION, VisionLanguageModel
-from agentrl_jax.policy import KVCache, Params, PolicyInputs, PolicyOutput, image_format
+from agentrl_jax.models.vision.policy import VISION, VisionLanguageModel, is_projector
+from agentrl_jax.policy import (
+    FrozenTower,
+    KVCache,
+    Params,
+    PolicyInputs,
+    PolicyOutput,
+    image_format,
+)
 
 EMBEDDING_TABLES = ("embedding", "head")
 PROJECTIONS = ("query", "key", "value", "out", "gate", "up", "down")
@@ -196,6 +203,16 @@ class LoraPolicy:
         assert isinstance(self.base, VisionLanguageModel)
         adapters = self._scale_adapters(params["adapters"], False)
         return self.base.encode_images(params["base"], images, adapters)
+
+    def frozen_tower(self) -> FrozenTower | None:
+        """See `VisionPolicy.frozen_tower`: what has no adapters."""
+        if not isinstance(self.base, VisionLanguageModel):
+            return None
+        adapted = self._build_adapter_tree(lambda *_: True).get(VISION, {})
+        if not all(map(is_projector, adapted)):
+            return None
+        tower = self.base.tower_without_updates(projected=not adapted)
+        return dataclasses.replace(tower, weights=lambda params: tower.weights(params["base"]))
 
     def logits(self, params: Params, hidden: Float[Array, "*shape D"]) -> Float[Array, "*shape V"]:
         base, adapters = params["base"], params["adapters"]

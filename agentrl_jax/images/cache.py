@@ -2,12 +2,12 @@
 
 import hashlib
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
 
 from agentrl_jax.image_grid import Grid
+from agentrl_jax.images.byte_cache import ByteCache
 from agentrl_jax.images.loading import ImageReader
 from agentrl_jax.images.processor import ImageProcessor
 from agentrl_jax.messages import ImagePart
@@ -58,15 +58,14 @@ class ImageCache:
             reader: of the messages' images.
             max_bytes: of the scaled pixels that are kept.
         """
-        self.processor, self.reader, self._max_bytes = processor, reader, max_bytes
-        self._images: OrderedDict[str, ModelImage] = OrderedDict()
-        self._num_bytes = 0
+        self.processor, self.reader = processor, reader
+        self._images = ByteCache[ModelImage](max_bytes)
         self._lock = threading.Lock()
 
     @property
     def num_bytes(self) -> int:
         """Bytes of the pixels that are kept."""
-        return self._num_bytes
+        return self._images.num_bytes
 
     def get(self, part: ImagePart) -> ModelImage:
         """The image of a part.
@@ -76,18 +75,13 @@ class ImageCache:
         """
         digest = hashlib.sha256(f"{self.processor}\n{part.url}".encode()).hexdigest()
         with self._lock:
-            if digest in self._images:
-                self._images.move_to_end(digest)
-                return self._images[digest]
+            image = self._images.get(digest)
+        if image is not None:
+            return image
         original = self.reader.pixels(part)
         height, width, _ = original.shape
         grid = self.processor.grid(height, width)
         image = ModelImage(part, digest, self.processor.scale(original), grid, self.processor)
         with self._lock:
-            if digest not in self._images:
-                self._images[digest] = image
-                self._num_bytes += image.pixels.nbytes
-            while self._num_bytes > self._max_bytes:
-                _, forgotten = self._images.popitem(last=False)
-                self._num_bytes -= forgotten.pixels.nbytes
+            self._images.put(digest, image, image.pixels.nbytes)
         return image

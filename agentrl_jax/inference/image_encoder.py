@@ -1,7 +1,6 @@
 """`ImageEncoder`: runs a policy's vision tower, once for each image and each version of weights."""
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import jax
@@ -9,13 +8,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.image_format import ImageLayout, ImagePatches, ImageSpan, choose_bucket
+from agentrl_jax.image_format import ImageLayout, ImageSpan
 from agentrl_jax.images.cache import ModelImage
+from agentrl_jax.images.features import FEATURE_BYTES, FeatureCache
 from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.learner.image_rows import check_processor
 from agentrl_jax.policy import Params, Policy, VisionPolicy, image_format
-
-CACHE_BYTES = 512 * 2**20  # of features
 
 
 class ImageEncoder:
@@ -30,7 +28,7 @@ class ImageEncoder:
         mesh: Mesh,
         buckets: Sequence[int],
         longest_chunk: int,
-        max_bytes: int = CACHE_BYTES,
+        max_bytes: int = FEATURE_BYTES,
     ) -> None:
         """Of a policy that sees.
 
@@ -55,17 +53,19 @@ class ImageEncoder:
                     f"config.engine.image_patches are multiples of {f.patches_per_token}, not "
                     f"{bucket}"
                 )
-        self.format, self.buckets = f, tuple(sorted(buckets))
-        self._longest_chunk = longest_chunk
+        self.format, self._longest_chunk = f, longest_chunk
         replicated = NamedSharding(mesh, PartitionSpec())
-        self._encode = jax.jit(policy.encode_images, out_shardings=replicated)
-        self._features: OrderedDict[str, np.ndarray] = OrderedDict()
-        self._num_bytes, self._max_bytes = 0, max_bytes
+        encode = jax.jit(policy.encode_images, out_shardings=replicated)
+        self._features = FeatureCache(encode, f, buckets, max_bytes)
         self._weights: weakref.ref[jax.Array] | None = None  # one of those that encoded
-        self.num_encoded = 0  # images since the start
+
+    @property
+    def num_encoded(self) -> int:
+        """Images since the start."""
+        return self._features.num_encoded
 
     def features(self, params: Params, image: ModelImage) -> np.ndarray:
-        """The features of an image's tokens, float32 [tokens, feature_width].
+        """The features of an image's tokens, [tokens, feature_width].
 
         Args:
             params: the weights; features of other weights are forgotten.
@@ -74,32 +74,12 @@ class ImageEncoder:
         first, *_ = jax.tree.leaves(params)
         if self._weights is None or self._weights() is not first:
             self._features.clear()
-            self._weights, self._num_bytes = weakref.ref(first), 0
-        if image.digest in self._features:
-            self._features.move_to_end(image.digest)
-            return self._features[image.digest]
-        patches = ImagePatches(image.patches(), image.grid)
-        features = self._run(params, patches, choose_bucket(image.num_patches, self.buckets))
-        features = features[: image.num_tokens]
-        self._features[image.digest] = features
-        self._num_bytes += features.nbytes
-        self.num_encoded += 1
-        while self._num_bytes > self._max_bytes and len(self._features) > 1:
-            _, forgotten = self._features.popitem(last=False)
-            self._num_bytes -= forgotten.nbytes
-        return features
-
-    def _run(self, params: Params, patches: ImagePatches, length: int) -> np.ndarray:
-        packed = self.format.pack([[patches]], length)
-        return np.asarray(self._encode(params, packed), np.float32)[0].copy()
+            self._weights = weakref.ref(first)
+        return self._features.get(params, image)
 
     def warm_up(self, params: Params) -> None:
         """Compile the program of every bucket."""
-        side = self.format.fixed_side or self.format.merge_size
-        patches = np.zeros((side**2, self.format.patch_numbers), np.float32)
-        for bucket in self.buckets:
-            if bucket >= side**2:
-                self._run(params, ImagePatches(patches, (1, side, side)), bucket)
+        self._features.warm_up(params)
 
     def check(self, images: Sequence[PromptImage], length: int) -> None:
         """Check the images of a prompt of so many tokens.
@@ -113,10 +93,11 @@ class ImageEncoder:
         for image in images:
             f = self.format
             check_processor(image.image.processor, f)
-            if image.image.num_patches > self.buckets[-1]:
+            most = self._features.buckets[-1]
+            if image.image.num_patches > most:
                 raise ValueError(
                     f"an image has {image.image.num_patches} patches and the engine takes at most "
-                    f"{self.buckets[-1]}: lower max_pixels, or raise config.engine.image_patches"
+                    f"{most}: lower max_pixels, or raise config.engine.image_patches"
                 )
             if f.bidirectional and image.image.num_tokens > self._longest_chunk:
                 raise ValueError(

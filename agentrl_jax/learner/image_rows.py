@@ -1,4 +1,4 @@
-"""Images of training sequences: the patches of each batch row, packed beside its tokens."""
+"""Images of training sequences: those of each batch row, packed beside its tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,13 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
-from agentrl_jax.image_format import ImageFormat, ImagePatches, ImageSpan, PackedImages
+from agentrl_jax.image_format import (
+    EncodedImages,
+    ImageFormat,
+    ImagePatches,
+    ImageSpan,
+    PackedImages,
+)
 from agentrl_jax.images.cache import CACHE_BYTES, ImageCache, ModelImage
+from agentrl_jax.images.features import FEATURE_BYTES
 from agentrl_jax.images.loading import ImageReader
 from agentrl_jax.images.processor import ImageProcessor
+from agentrl_jax.learner.frozen_images import FrozenImages
 from agentrl_jax.learner.sequences import TrainingSequence
-from agentrl_jax.policy import Policy, image_format
+from agentrl_jax.policy import Params, Policy, VisionPolicy, image_format
 from agentrl_jax.pytree import AnyArray
 
 
@@ -24,12 +33,14 @@ class ImageRows:
     patches: int  # of all images of a batch row
     reader: ImageReader = field(default_factory=ImageReader)
     cache_bytes: int = CACHE_BYTES  # of scaled pixels
+    # Of what a frozen tower computed of images, once for each; 0: it runs in each microbatch.
+    feature_bytes: int = field(default=FEATURE_BYTES, metadata=OMITTED_AT_DEFAULT)
 
 
 class ImageColumns(NamedTuple):
     """What a batch holds of images; see `PolicyInputs`."""
 
-    images: PackedImages
+    images: PackedImages | EncodedImages
     image_index: AnyArray  # int32 [B, T]
     rope_positions: AnyArray | None  # int32 [B, 3, T]
     visible_until: AnyArray | None  # int32 [B, T]
@@ -38,8 +49,13 @@ class ImageColumns(NamedTuple):
 class ImagePacker:
     """Packs the images of training sequences into batch rows."""
 
-    def __init__(self, config: ImageRows, policy: Policy) -> None:
+    def __init__(self, config: ImageRows, policy: Policy, only_policy: bool = True) -> None:
         """Of a policy.
+
+        Args:
+            config: the images.
+            policy: that is trained.
+            only_policy: no other model with a tower of its own takes the batches.
 
         Raises:
             UserError: the policy sees nothing, takes other patches than the config's processor
@@ -56,6 +72,22 @@ class ImagePacker:
             )
         self._format, self.row_patches = f, config.patches
         self._cache = ImageCache(config.processor, config.reader, config.cache_bytes)
+        tower = policy.frozen_tower() if isinstance(policy, VisionPolicy) else None
+        self._frozen: FrozenImages | None = None  # None: batches hold patches
+        if tower is not None and config.feature_bytes and only_policy:
+            self._frozen = FrozenImages(tower, f, config.patches, config.feature_bytes)
+
+    @property
+    def num_encoded(self) -> int:
+        """Images that a frozen tower has encoded."""
+        return self._frozen.num_encoded if self._frozen else 0
+
+    def load(self, params: Params) -> None:
+        """Give it the policy's parameters, before the first batch with images: frozen ones are used
+        from then on.
+        """
+        if self._frozen is not None:
+            self._frozen.load(params)
 
     def num_patches(self, sequence: TrainingSequence) -> int:
         """The patches of a sequence's images.
@@ -99,7 +131,7 @@ class ImagePacker:
         # Padding has the positions that text has, 0.
         rope = np.zeros((num_rows, 3, length), np.int32) if f.multi_axis_rope else None
         last = np.zeros(shape, np.int32) if f.bidirectional else None
-        patches: list[list[ImagePatches]] = [[] for _ in range(num_rows)]
+        images_of_row: list[list[ModelImage]] = [[] for _ in range(num_rows)]
         num_tokens = [0] * num_rows
         for sequence, row, offset in zip(sequences, rows, offsets):
             images, spans = self._images(sequence), list[ImageSpan]()
@@ -108,7 +140,7 @@ class ImagePacker:
                 tokens = num_tokens[row] + np.arange(image.num_tokens)
                 index[row, start : start + image.num_tokens] = tokens
                 num_tokens[row] += image.num_tokens
-                patches[row].append(ImagePatches(image.patches(), image.grid))
+                images_of_row[row].append(image)
                 spans.append(ImageSpan(span.start, image.grid))
             layout = f.layout(len(sequence), spans)
             columns = slice(offset, offset + len(sequence))
@@ -116,15 +148,23 @@ class ImagePacker:
                 rope[row, :, columns] = layout.rope_positions
             if last is not None and layout.visible_until is not None:
                 last[row, columns] = layout.visible_until
-        return ImageColumns(f.pack(patches, self.row_patches), index, rope, last)
+        return ImageColumns(self._pack(images_of_row), index, rope, last)
+
+    def _pack(self, rows: Sequence[Sequence[ModelImage]]) -> PackedImages | EncodedImages:
+        if self._frozen is not None:
+            return self._frozen.pack(rows)
+        patches = [[ImagePatches(x.patches(), x.grid) for x in images] for images in rows]
+        return self._format.pack(patches, self.row_patches)
 
     def _images(self, sequence: TrainingSequence) -> list[ModelImage]:
         return [self._cache.get(image.part) for image in sequence.images]
 
 
-def make_image_packer(config: ImageRows | None, policy: Policy) -> ImagePacker | None:
+def make_image_packer(
+    config: ImageRows | None, policy: Policy, only_policy: bool = True
+) -> ImagePacker | None:
     """The packer of a config; None: sequences with images are refused."""
-    return None if config is None else ImagePacker(config, policy)
+    return None if config is None else ImagePacker(config, policy, only_policy)
 
 
 def check_processor(processor: ImageProcessor, format: ImageFormat) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.image_format import PackedImages
+from agentrl_jax.image_format import EncodedImages, PackedImages
 from agentrl_jax.learner.image_rows import ImagePacker, refuse_images
 from agentrl_jax.learner.sequences import TrainingSequence
 from agentrl_jax.policy import PolicyInputs
@@ -36,7 +36,7 @@ class Batch:
     temperature: Float[AnyArray, "B T"]
     weight: Float[AnyArray, "B T"]  # the device computes sum(weight x loss)
     # Of images: see `PolicyInputs`. Rows come first in every array, so these are [B, 3, T].
-    images: PackedImages | None = None
+    images: PackedImages | EncodedImages | None = None
     image_index: Int[AnyArray, "B T"] | None = None
     rope_positions: Int[AnyArray, "B 3 T"] | None = None
     visible_until: Int[AnyArray, "B T"] | None = None

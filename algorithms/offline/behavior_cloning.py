@@ -74,6 +74,8 @@ class BehaviorCloning(Algorithm):
     def step(
         self, state: TrainState, experience: Sequence[Group], runtime: Runtime
     ) -> tuple[TrainState, dict[str, Any]]:
+        if self._images is not None:
+            self._images.load(state.params)
         collated, process_group = collate(experience), runtime.process_group
         index, bins = collated.token_index, self._bins_per_microbatch
         gathered = gather_groups(process_group, index, len(experience))

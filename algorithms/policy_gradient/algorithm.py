@@ -83,7 +83,7 @@ class PolicyGradient(Algorithm):
             c.bin_length,
             c.prompt_sharing,
             shard.num_local_rows(c.microbatch),
-            make_image_packer(c.images, policy),
+            make_image_packer(c.images, policy, only_policy=c.critic is None),
         )
         self._crediting = Crediting(
             c, self._packer, self._learner, self._critic_learner, self._needs_reference
@@ -152,6 +152,8 @@ class PolicyGradient(Algorithm):
         """
         c, process_group, step = self._config, runtime.process_group, self._step
         self._step, self._process_group = step + 1, process_group
+        if self._packer.images is not None:
+            self._packer.images.load(state.params)
         rng = np.random.default_rng([self._seed, step, process_group.index])
         rollouts, reserved = split_auxiliary(c.auxiliaries, list(experience))
         if c.probe:

@@ -34,6 +34,14 @@ V5P: dict[str, Any] = V5E | {"topology": "v5p:4x4x4", "preset": "qwen3_32b", "en
 # Weights, gradient and moments of half the size.
 BFLOAT16 = {"param_dtype": "bfloat16"}
 V5E_BFLOAT16, V5P_BFLOAT16 = V5E | BFLOAT16, V5P | BFLOAT16
+# Four images of 448 x 448 pixels, 1,024 of the 4,096 tokens, in every row.
+VISION: dict[str, Any] = V5E | {
+    "preset": "qwen2_5_vl_7b",
+    "length": 4096,
+    "positions": 4096,
+    "images": 4,
+    "programs": "update,encode",
+}
 CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64": V5E,
     "qwen3_8b-v5e-64-tensor-2": V5E | {"fsdp": 32, "tensor": 2},
@@ -42,6 +50,9 @@ CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64-calls-x10": V5E_BFLOAT16 | {"engine_rows": 80, "programs": "decode"},
     "qwen3_8b-v5e-64-slices-x10": V5E_BFLOAT16
     | {"topology": "10x v5e:8x8", "data": 10, "rows": 640, "programs": "update"},
+    "qwen2_5_vl_7b-v5e-64": VISION,
+    "qwen2_5_vl_7b-v5e-64-frozen": VISION | {"frozen": "tower", "programs": "update"},
+    "qwen2_5_vl_7b-v5e-64-engine": VISION | {"programs": "prefill,decode"},
     "qwen3_32b-v5p-128": V5P_BFLOAT16 | {"programs": "update"},
     "qwen3_32b-v5p-128-publish": V5P | {"programs": "publish"},
     "qwen3_32b-v5p-128-length-x10": V5P_BFLOAT16 | {"length": 81_920, "programs": "update"},

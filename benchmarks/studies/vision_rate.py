@@ -16,6 +16,7 @@ from absl import app, flags
 from agentrl_jax.image_format import ImagePatches
 from agentrl_jax.launch.plans.model_shapes import load_preset
 from agentrl_jax.models.vision.config import VisionConfig
+from agentrl_jax.models.vision.cost import square_side
 from agentrl_jax.models.vision.policy import VisionLanguageConfig, VisionLanguageModel
 
 flags.DEFINE_string("preset", "", "A published shape; empty: a tower of 0.3 million parameters.")
@@ -26,8 +27,7 @@ COUNTS, REPEATS = (4, 8, 16, 32), 3
 def seconds_by_count(policy: VisionLanguageModel, pixels: int) -> dict[int, float]:
     """The median time to encode so many images in a row."""
     form, params = policy.image_format, policy.init(jax.random.key(0))
-    square = form.patch_size * form.merge_size
-    side = form.fixed_side or max(1, round(pixels / square)) * form.merge_size
+    side = square_side(form, pixels)
     shape = side * side, form.patch_numbers
     rng = np.random.default_rng(0)
     image = ImagePatches(rng.normal(size=shape).astype(np.float32), (1, side, side))

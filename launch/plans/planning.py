@@ -19,7 +19,7 @@ from agentrl_jax.launch.plans.subject import PlanSpec
 
 UPDATE_PROGRAMS, SAMPLING_PROGRAMS = (
     ("gradient", "optimizer"),
-    ("publish", "prefill", "decode", "move"),
+    ("publish", "encode", "prefill", "decode", "move"),
 )
 
 

@@ -1,5 +1,6 @@
 """The programs of a `PlanSpec`, traced for chips that are only described; nothing is allocated."""
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,14 +14,19 @@ from jax.stages import Compiled, Traced
 
 from agentrl_jax.distributed.resharding import first_step, layout_program, shared_layout
 from agentrl_jax.distributed.sharding import MeshConfig, weight_shardings
+from agentrl_jax.image_format import ImagePatches, PackedImages
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.programs import cache_sharding, compile_programs
+from agentrl_jax.inference.prompt_features import empty_images
 from agentrl_jax.inference.publication import Publication, WeightGroup
 from agentrl_jax.inference.sampling import SamplerState
 from agentrl_jax.launch.plans.subject import PlanSpec
+from agentrl_jax.learner.image_rows import ImageRows
 from agentrl_jax.models.adapters import LoraPolicy
 from agentrl_jax.models.memory_estimate import estimate_memory, visible_pair_fraction
-from agentrl_jax.policy import Policy
+from agentrl_jax.models.vision.cost import estimate_image, image_flops
+from agentrl_jax.models.vision.policy import VisionLanguageModel
+from agentrl_jax.policy import Policy, VisionPolicy, image_format
 from agentrl_jax.sampling_weights import sampling_dtype
 
 
@@ -54,9 +60,8 @@ def bytes_per_device(tree: Any) -> int:
 def update_programs(spec: PlanSpec, mesh: Mesh) -> tuple[list[Program], dict[str, int]]:
     """The gradient and optimizer programs, and the learner's bytes between them by kind."""
     policy, decoder = spec.policy(), spec.decoder()
-    learner, microbatch = (
-        spec.algorithm_config().build(policy, mesh, 1000).learner_and_padding_batch()
-    )
+    config = dataclasses.replace(spec.algorithm_config(), images=spec.image_rows())
+    learner, microbatch = config.build(policy, mesh, 1000).learner_and_padding_batch()
     state, batch = learner.abstract_inputs(microbatch)
     gradient, optimizer = learner.trace(microbatch)
     trained = jax.tree.map(
@@ -78,6 +83,12 @@ def update_programs(spec: PlanSpec, mesh: Mesh) -> tuple[list[Program], dict[str
         (2 * sizes.forward_flops if isinstance(policy, LoraPolicy) else sizes.training_flops)
         * tokens
     )
+    if isinstance(microbatch.batch.images, PackedImages) and isinstance(
+        decoder, VisionLanguageModel
+    ):
+        image = estimate_image(decoder, spec.image_pixels).forward_flops
+        passes = 2 if isinstance(policy, LoraPolicy) else 3
+        useful += passes * image * spec.images * len(microbatch.batch.tokens)
     arguments = {"weights": weights, "gradient": change, "batch": rows}
     first = Program(
         "gradient",
@@ -102,6 +113,7 @@ class EnginePrograms:
 
     def __init__(self, spec: PlanSpec, mesh: Mesh) -> None:
         self.policy, self.config, self.mesh = spec.policy(), spec.engine_config(), mesh
+        self._images = spec.image_rows()
         dtype = sampling_dtype(self.policy, self.config.dtype)
         self._shape_tree = jax.eval_shape(self.policy.init, jax.random.key(0))
         self._shapes = jax.tree.leaves(self._shape_tree)
@@ -175,9 +187,14 @@ class EnginePrograms:
         weights, cache = bytes_per_device(params), bytes_per_device(self.cache_shapes)
         arguments = {"engine weights": weights, "cache": cache}
         with jax.set_mesh(mesh):
+            if "encode" in names and self._images is not None:
+                yield self._encode_program(params, arguments["engine weights"], self._images)
             if "prefill" in names:
+                images = self._chunk_images(tokens.shape)
                 traced, written = (
-                    programs.prefill.trace(params, self.cache_shapes, row, tokens, row, row, None),
+                    programs.prefill.trace(
+                        params, self.cache_shapes, row, tokens, row, row, images
+                    ),
                     cache * c.prefill_chunk // c.positions,
                 )
                 yield Program(
@@ -218,6 +235,32 @@ class EnginePrograms:
                     0.0,
                     is_loop=True,
                 )
+
+    def _encode_program(self, params: Any, weights: int, images: ImageRows) -> Program:
+        """The tower on one image."""
+        policy = self.policy
+        form = image_format(policy)
+        assert isinstance(policy, VisionPolicy) and form is not None
+        replicated = NamedSharding(self.mesh, PartitionSpec())
+        grid = images.processor.grid(1, 1)
+        patches = np.zeros((math.prod(grid), form.patch_numbers), np.float32)
+        packed = form.pack([[ImagePatches(patches, grid)]], len(patches))
+        shapes = jax.tree.map(lambda x: _sharded_shape(x, replicated), packed)
+        traced = jax.jit(policy.encode_images, out_shardings=replicated).trace(params, shapes)
+        sizes = {"engine weights": weights, "image": bytes_per_device(shapes)}
+        decoder = policy.base if isinstance(policy, LoraPolicy) else policy
+        assert isinstance(decoder, VisionLanguageModel)
+        flops = image_flops(decoder.config.vision, decoder.config.width, grid)
+        tokens = form.count_tokens(grid)
+        return Program("encode", self.mesh, traced, sizes, bytes_per_device(shapes), tokens, flops)
+
+    def _chunk_images(self, shape: tuple[int, ...]) -> Any:
+        """What a prefill program takes of images; None: nothing."""
+        form = None if self._images is None else image_format(self.policy)
+        if form is None:
+            return None
+        empty = jax.eval_shape(lambda: empty_images(form, *shape))
+        return jax.tree.map(lambda x: _sharded_shape(x, self.row_sharding), empty)
 
     def _per_row(self, dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((self.config.rows, *shape), dtype, sharding=self.row_sharding)

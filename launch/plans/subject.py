@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
     from agentrl_jax.distributed.sharding import MeshConfig
     from agentrl_jax.inference.engine_config import EngineConfig
+    from agentrl_jax.learner.image_rows import ImageRows
     from agentrl_jax.models.adapters import LoraPolicy
     from agentrl_jax.models.decoder import Decoder
 
@@ -37,6 +38,9 @@ class ModelSpec:
         "What a block saves for its backward pass, as query,key,value,gate,up; empty: only its "
         "input; all: everything.",
     )
+    frozen: str = option(
+        "", "Parts of a model that sees which are not trained: tower,projector,decoder."
+    )
     rank: int = option(
         0, "Rank of LoRA adapters on all projections; 0: every weight is trained.", 0
     )
@@ -53,6 +57,7 @@ class ModelSpec:
         from agentrl_jax.launch.plans.model_shapes import load_preset, parse_sizes
         from agentrl_jax.models.decoder import DecoderConfig
         from agentrl_jax.models.hf import folder
+        from agentrl_jax.models.vision.policy import VisionLanguageConfig
 
         if self.model and self.preset:
             raise UserError(
@@ -77,6 +82,10 @@ class ModelSpec:
             if self.saved_activations == "all"
             else tuple(name for name in self.saved_activations.split(",") if name)
         )
+        if self.frozen:
+            if not isinstance(config, VisionLanguageConfig):
+                raise UserError(f"--frozen={self.frozen}: the model has no vision tower")
+            config = replace(config, frozen=tuple(self.frozen.split(",")))
         return replace(
             config,
             **fields,
@@ -118,6 +127,8 @@ class UpdateSpec:
         False,
         "The optimizer rounds weights and moments at random: for a narrow --param_dtype.",
     )
+    images: int = option(0, "Square images of a row; 0: rows of text.", 0)
+    image_pixels: int = option(448, "A side of each of them.", 1)
     kl: float = option(
         0.0, "Coefficient of the KL penalty; above 0 there is a frozen copy of the weights.", 0.0
     )
@@ -185,5 +196,27 @@ class PlanSpec(EngineSpec, UpdateSpec, ModelSpec):
     )
     programs: str = option(
         "update,prefill,decode",
-        "Which programs are compiled: update, publish, prefill, decode, move.",
+        "Which programs are compiled: update, publish, encode, prefill, decode, move; encode is "
+        "that of an image.",
     )
+
+    def image_rows(self) -> "ImageRows | None":
+        """The images of a row; None: there are none.
+
+        Raises:
+            UserError: the model sees none.
+        """
+        from agentrl_jax.images.processor import FixedSize, ImageProcessor
+        from agentrl_jax.learner.image_rows import ImageRows
+        from agentrl_jax.models.vision.cost import square_side
+        from agentrl_jax.policy import image_format
+
+        if not self.images:
+            return None
+        form = image_format(self.decoder())
+        if form is None:
+            raise UserError(f"--images={self.images}: the model has no vision tower")
+        side = square_side(form, self.image_pixels)
+        sizes = form.patch_size, form.merge_size, form.temporal_patch_size
+        processor = ImageProcessor(FixedSize(side * form.patch_size), *sizes)
+        return ImageRows(processor, self.images * side**2)

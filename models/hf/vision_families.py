@@ -148,6 +148,10 @@ def _gemma3(hf: Any) -> Json:
             "config.json: the vision tower must be a siglip_vision_model with "
             f"vision_use_head false, not {v.model_type!r} with {v.vision_use_head!r}"
         )
+    if hf.mm_tokens_per_image < 1:
+        raise UserError(
+            f"config.json: mm_tokens_per_image must be at least 1, not {hf.mm_tokens_per_image}"
+        )
     side = _side(v.image_size) // _side(v.patch_size)
     vision = VisionConfig(
         layers=v.num_hidden_layers,

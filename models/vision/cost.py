@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import jax
 
-from agentrl_jax.image_format import Grid
+from agentrl_jax.image_format import Grid, ImageFormat
 from agentrl_jax.models.vision.config import VisionConfig
 from agentrl_jax.models.vision.policy import VISION, VisionLanguageModel
 
@@ -20,13 +20,19 @@ class ImageCost:
     forward_flops: int
 
 
+def square_side(image_format: ImageFormat, pixels: int) -> int:
+    """Patches a side of the square image that is nearest to so many pixels a side."""
+    f = image_format
+    square = f.patch_size * f.merge_size
+    return f.fixed_side or max(1, round(pixels / square)) * f.merge_size
+
+
 def estimate_image(policy: VisionLanguageModel, pixels: int) -> ImageCost:
     """The cost of a square image of `pixels` a side, rounded to whole tokens, or of the only size
     that the tower takes.
     """
     f = policy.image_format
-    square = f.patch_size * f.merge_size
-    side = f.fixed_side or max(1, round(pixels / square)) * f.merge_size
+    side = square_side(f, pixels)
     grid = (1, side, side)
     shapes = jax.eval_shape(policy.init, jax.random.key(0))[VISION]
     return ImageCost(

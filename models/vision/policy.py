@@ -10,17 +10,22 @@ from jaxtyping import Array, Float, Key
 
 from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.errors import UserError
-from agentrl_jax.image_format import ImageFormat, ImagePatches, PackedImages
+from agentrl_jax.image_format import EncodedImages, ImageFormat, ImagePatches, PackedImages
 from agentrl_jax.models.decoder import Decoder, DecoderConfig
 from agentrl_jax.models.decoder_architecture import check_config
 from agentrl_jax.models.parameters import apply, init_params, logical_axes
 from agentrl_jax.models.vision.config import VisionConfig, check_vision_config
 from agentrl_jax.models.vision.tower import VisionTower
-from agentrl_jax.policy import KVCache, Params, PolicyInputs, PolicyOutput
+from agentrl_jax.policy import FrozenTower, KVCache, Params, PolicyInputs, PolicyOutput
 
 VISION = "vision"  # the tower's parameters, beside the decoder's
 PROJECTORS = ("projector", "deepstack")  # of the tower's parameters, by prefix
 PARTS = ("tower", "projector", "decoder")
+
+
+def is_projector(name: str) -> bool:
+    """Whether parameters of this name under `VISION` belong to a projector."""
+    return name.startswith(PROJECTORS)
 
 
 @dataclasses.dataclass
@@ -101,25 +106,44 @@ class VisionLanguageModel(Decoder):
             names = [key.key for key in path]
             if names[0] != VISION:
                 return "decoder" not in self.config.frozen
-            part = "projector" if names[1].startswith(PROJECTORS) else "tower"
+            part = "projector" if is_projector(names[1]) else "tower"
             return part not in self.config.frozen
 
         tree = super().trainable()
         return jax.tree_util.tree_map_with_path(is_trained, tree)
 
     def encode_images(
-        self, params: Params, images: PackedImages, adapters: Any = None
+        self, params: Params, images: PackedImages | EncodedImages, adapters: Any = None
     ) -> Float[Array, "R M E"]:
         """The features of the images' tokens: for the embedding, and for each of the decoder's
         first layers that the tower's `deepstack_layers` feed.
 
         Args:
             params: stacked or unstacked.
-            images: rows of patches.
+            images: rows of patches, or their states.
             adapters: see `Decoder.apply`.
         """
+        if isinstance(images, EncodedImages) and images.projected:
+            return jnp.asarray(images.states)
         tower_adapters = (adapters or {}).get(VISION)
         return apply(self._tower, params[VISION], images, adapters=tower_adapters)
+
+    def frozen_tower(self) -> FrozenTower | None:
+        """See `VisionPolicy.frozen_tower`."""
+        frozen = self.config.frozen
+        return self.tower_without_updates("projector" in frozen) if "tower" in frozen else None
+
+    def tower_without_updates(self, projected: bool) -> FrozenTower:
+        """The tower where nothing of it is trained, or `projected` False, its projectors alone."""
+        v, f = self.config.vision, self.image_format
+        states = v.width * f.patches_per_token * (1 + len(v.deepstack_layers))
+        return FrozenTower(
+            width=f.feature_width if projected else states,
+            dtype=self.config.compute_dtype,
+            projected=projected,
+            weights=lambda params: params[VISION],
+            encode=lambda weights, images: apply(self._tower, weights, images, projected),
+        )
 
     def apply(
         self,

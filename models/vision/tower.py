@@ -8,7 +8,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Bool, Float, Int
 
 from agentrl_jax.distributed.sharding import constrain
-from agentrl_jax.image_format import PackedImages
+from agentrl_jax.image_format import EncodedImages, PackedImages
 from agentrl_jax.models.layers import GatedMLP, LayerNorm, RMSNorm, project
 from agentrl_jax.models.parameters import (
     Module,
@@ -120,7 +120,7 @@ class PlainMLP(Module):
 
 
 class MergingProjector(Module):
-    """The patches of a square, concatenated, through `activation(x up) down` (Qwen).
+    """The patches of a square, which are concatenated, through `activation(x up) down` (Qwen).
 
     The norm is that of each patch, or of the concatenation (`norm_after`).
     """
@@ -131,12 +131,13 @@ class MergingProjector(Module):
     param_dtype: str
 
     @compact
-    def __call__(self, x: Float[Array, "R N D"]) -> Float[Array, "R M E"]:
+    def __call__(self, x: Float[Array, "R M P"]) -> Float[Array, "R M E"]:
         c = self.config
         norm, merged = vision_norm(c, self.param_dtype, "norm"), c.width * c.merge_size**2
-        x = x if self.norm_after else norm(x)
-        x = x.reshape(x.shape[0], -1, merged)
-        x = norm(x) if self.norm_after else x
+        if self.norm_after:
+            x = norm(x)
+        else:
+            x = norm(x.reshape(x.shape[0], -1, c.width)).reshape(x.shape)
         y = project(self, "up", x, {"patches": merged}, {"hidden": merged}, True)
         y = c.projector_activation(y)
         return project(self, "down", y, {"hidden": merged}, {"embed": self.width}, True)
@@ -150,7 +151,7 @@ class PoolingProjector(Module):
     param_dtype: str
 
     @compact
-    def __call__(self, x: Float[Array, "R N D"]) -> Float[Array, "R M E"]:
+    def __call__(self, x: Float[Array, "R M P"]) -> Float[Array, "R M E"]:
         c = self.config
         squares = x.reshape(x.shape[0], -1, c.merge_size**2, c.width)
         pooled = jnp.mean(squares.astype(jnp.float32), axis=2).astype(x.dtype)
@@ -175,8 +176,27 @@ class VisionTower(Module):
     saved_activations: Sequence[str] | None
 
     @compact
-    def __call__(self, images: PackedImages) -> Float[Array, "R M E"]:
-        """The features of the images' tokens, in the order of prompts."""
+    def __call__(
+        self, images: PackedImages | EncodedImages, projected: bool = True
+    ) -> Float[Array, "R M E"]:
+        """The features of the images' tokens, in the order of prompts.
+
+        Args:
+            images: rows of patches, or their states.
+            projected: False: the states, which the projectors turn into features: the last layer's
+                and those of each of `deepstack_layers`, merge_size^2 patches of a token.
+        """
+        c = self.config
+        if isinstance(images, EncodedImages):
+            states = jnp.asarray(images.states)
+            return self._project(jnp.split(states, 1 + len(c.deepstack_layers), axis=-1))
+        merged = c.width * c.merge_size**2
+        states = [x.reshape(x.shape[0], -1, merged) for x in self._encode(images)]
+        y = self._project(states) if projected else jnp.concatenate(states, axis=-1)
+        return jnp.take_along_axis(y, jnp.asarray(images.token_order)[:, :, None], axis=1)
+
+    def _encode(self, images: PackedImages) -> list[Float[Array, "R N D"]]:
+        """The hidden states of the last layer, and of each of `deepstack_layers`."""
         c = self.config
         x = self._embed(images)
         rotations = None
@@ -193,25 +213,30 @@ class VisionTower(Module):
         block = VisionBlock
         if self.saved_activations is not None:
             block = rematerialize(VisionBlock, tuple(self.saved_activations))
-        features: list[Array] = []
+        states: list[Array] = []
         for stack in vision_stacks(c):
             indices = range(stack.start, stack.start + stack.layers)
             is_windowed = jnp.asarray([i not in c.full_layers for i in indices])
             blocks = scan_layers(block, stack.layers, scanned=(True, False))
             x, _ = blocks(c, self.param_dtype, name=stack.name)(x, is_windowed, inputs)
             if stack.has_features:
-                name = f"deepstack_{len(features)}"
-                features.append(
-                    MergingProjector(c, self.width, True, self.param_dtype, name=name)(x)
-                )
+                states.append(x)
         if c.final_norm:
             x = vision_norm(c, self.param_dtype, "final_norm")(x)
+        return [x, *states]
+
+    def _project(self, states: Sequence[Float[Array, "R M P"]]) -> Float[Array, "R M E"]:
+        """The features of tokens from their patches' states, concatenated."""
+        c, (x, *deepstack) = self.config, states
+        features = [
+            MergingProjector(c, self.width, True, self.param_dtype, name=f"deepstack_{i}")(state)
+            for i, state in enumerate(deepstack)
+        ]
         if c.average_pooling:
             projector = PoolingProjector(c, self.width, self.param_dtype, name="projector")
         else:
             projector = MergingProjector(c, self.width, False, self.param_dtype, name="projector")
-        y = jnp.concatenate([projector(x), *features], axis=-1)
-        return jnp.take_along_axis(y, jnp.asarray(images.token_order)[:, :, None], axis=1)
+        return jnp.concatenate([projector(x), *features], axis=-1)
 
     def _embed(self, images: PackedImages) -> Float[Array, "R N D"]:
         """The patches' embeddings, with what the learned table adds to them."""

@@ -1,6 +1,7 @@
 """A served checkpoint answers OpenAI's client, caches no conversation, and records no episode."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ openai = pytest.importorskip(
 pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'agentrl_jax[serve]'")
 
 from support.small_runs import rollout_source, small_experiment  # noqa: E402
+from support.vision_policies import picture, vision_config  # noqa: E402
 
 from agentrl_jax import models  # noqa: E402
 from agentrl_jax.errors import UserError  # noqa: E402
+from agentrl_jax.images.loading import image_part  # noqa: E402
 from agentrl_jax.launch.api_keys import resolve_api_key  # noqa: E402
 from agentrl_jax.launch.serving import (  # noqa: E402
     served_from_folder,
@@ -25,8 +28,10 @@ from agentrl_jax.launch.serving import (  # noqa: E402
 )
 from agentrl_jax.learner.checkpoint import PhaseCheckpointer  # noqa: E402
 from agentrl_jax.learner.train_state import TrainState  # noqa: E402
+from agentrl_jax.messages import ImagePart  # noqa: E402
 from agentrl_jax.models.decoder import DecoderConfig  # noqa: E402
 from agentrl_jax.models.tokenizers import character_tokenizer  # noqa: E402
+from agentrl_jax.models.vision.tokenizer import vision_byte_tokenizer  # noqa: E402
 from agentrl_jax.storage import config_json  # noqa: E402
 
 SHAPE = DecoderConfig(layers=1, width=16, hidden=32, heads=2, kv_heads=1, head_size=8)
@@ -92,6 +97,46 @@ def test_a_model_folder_is_served_to_clients_with_the_key(tmp_path: Path):
                 await client.with_options(api_key="sk-wrong").models.list()
             with pytest.raises(openai.BadRequestError, match="maximum context length"):
                 await client.completions.create(model="mine", prompt="a" * 64)
+
+    asyncio.run(ask())
+
+
+def vision_folder(folder: Path) -> Path:
+    """A random Qwen3-VL, with the preprocessing of its tower's patches."""
+    tokenizer = vision_byte_tokenizer()
+    policy = vision_config("Qwen3-VL", qk_norm=True).build(len(tokenizer))
+    models.save(folder, policy, policy.init(jax.random.key(0)))
+    tokenizer.save_pretrained(folder)
+    settings = {"patch_size": 4, "min_pixels": 64, "max_pixels": 32 * 32}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def test_a_folder_with_a_vision_tower_is_shown_images(tmp_path: Path):
+    served = served_from_folder(vision_folder(tmp_path), "float32", positions=128, rows=1)
+    assert served.engine.image_patches == (16, 64)
+
+    def message(*pictures: Any) -> dict[str, Any]:
+        parts = [{"type": "image_url", "image_url": {"url": x.url}} for x in pictures]
+        return {"role": "user", "content": [*parts, {"type": "text", "text": "What is it?"}]}
+
+    async def ask() -> None:
+        async with (
+            start_server(served, "mine", "127.0.0.1", 0, "secret") as url,
+            openai.AsyncOpenAI(base_url=url, api_key="secret", max_retries=0) as client,
+        ):
+            chat: Any = {"model": "mine", "temperature": 0, "max_tokens": 8, "logprobs": True}
+            pictures = [image_part(picture(90, 60, seed)) for seed in (1, 2)]
+            replies = [
+                await client.chat.completions.create(messages=[message(*sent)], **chat)
+                for sent in ([], pictures[:1], pictures[1:], pictures)
+            ]
+            # 90 x 60 pixels within 32 x 32: 32 x 24 pixels, 4 x 3 tokens, and two that enclose them
+            lengths = [reply.usage.prompt_tokens for reply in replies]
+            assert [n - lengths[0] for n in lengths] == [0, 14, 14, 28]
+            with pytest.raises(openai.BadRequestError, match="nothing is downloaded"):
+                bad = message(ImagePart("https://example.invalid/a.png"))
+                await client.chat.completions.create(messages=[bad], **chat)
 
     asyncio.run(ask())
 

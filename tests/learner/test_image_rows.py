@@ -11,12 +11,18 @@ import numpy as np
 import optax
 import pytest
 from support.fixtures import record_compilations
+from support.image_sequences import (
+    extended,
+    mixed_episodes,
+    random_call,
+    sequences_of_all,
+    trajectory_of,
+)
 from support.vision_policies import (
     KINDS,
     VOCAB_SIZE,
     model_image,
     processor_of,
-    prompt_of,
     reference_logp,
     vision_config,
 )
@@ -24,17 +30,15 @@ from support.vision_policies import (
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.errors import UserError
-from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.image_format import PackedImages
 from agentrl_jax.learner.chunked_logp import token_logp
 from agentrl_jax.learner.image_rows import ImagePacker, ImageRows
 from agentrl_jax.learner.learner import Learner
 from agentrl_jax.learner.packing import Batch, pack, pack_branches, split_bins
 from agentrl_jax.learner.sequences import TrainingSequence, sequences_of
 from agentrl_jax.learner.unique_sequences import unique_sequences
-from agentrl_jax.messages import assistant, user
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.vision.policy import VISION
-from agentrl_jax.trajectories import Call, Sampling, Trajectory, Turn
 
 LENGTH, PATCHES = 64, 128
 
@@ -46,63 +50,7 @@ def policy_and_params(kind: str, frozen: tuple[str, ...] = ()) -> tuple[Any, Any
 
 
 def packer_of(policy: Any) -> ImagePacker:
-    return ImagePacker(ImageRows(processor_of(policy), PATCHES), policy)
-
-
-def random_call(parts: Sequence[Any], seed: int, action: int = 4) -> tuple[Call, list[PromptImage]]:
-    ids, images = prompt_of(parts, seed)
-    rng = np.random.default_rng(seed)
-    call = Call(
-        ids,
-        rng.integers(0, VOCAB_SIZE, action).astype(np.int32),
-        np.zeros(action, np.float32),
-        np.zeros(action, np.int32),
-        Sampling(temperature=0.8),
-        "stop",
-        image_spans=tuple((x.start, x.end) for x in images),
-        images=tuple(x.image.part for x in images),
-    )
-    return call, images
-
-
-def extended(
-    call: Call, images: Sequence[PromptImage], parts: Sequence[Any], seed: int
-) -> tuple[Call, list[PromptImage]]:
-    """A call that extends another one."""
-    new, added = random_call(parts, seed)
-    both = [*images, *(x.moved(call.length) for x in added)]
-    return dataclasses.replace(
-        new,
-        prompt=np.concatenate([call.ids, new.prompt]),
-        image_spans=tuple((x.start, x.end) for x in both),
-        images=tuple(x.image.part for x in both),
-        parent=call,
-    ), both
-
-
-def trajectory_of(*calls: Call) -> Trajectory:
-    turns = tuple(Turn((call,), assistant("a"), (user("b"),), 0.0) for call in calls)
-    return Trajectory((user("o"),), turns)
-
-
-def mixed_episodes(policy: Any, count: int = 6) -> list[tuple[Trajectory, list[Any]]]:
-    """Episodes with and without images, some of a second turn; with the images of each call."""
-    picture = functools.partial(model_image, policy)
-    episodes = []
-    for i in range(count):
-        first, images = random_call(
-            [[4 + i], [2, picture(12, 9 + i, i), 3], [picture(9, 24, i), picture(8, 8, 1), 2]][
-                i % 3
-            ],
-            i,
-        )
-        second, all_images = extended(first, images, [[2], [1, picture(16, 8, i), 2]][i % 2], i)
-        episodes.append((trajectory_of(first, second), [images, all_images]))
-    return episodes
-
-
-def sequences_of_all(episodes: Sequence[tuple[Trajectory, Any]]) -> list[TrainingSequence]:
-    return [x for trajectory, _ in episodes for x in sequences_of(trajectory)]
+    return ImagePacker(ImageRows(processor_of(policy), PATCHES, feature_bytes=0), policy)
 
 
 def batch_of(policy: Any, sequences: Sequence[TrainingSequence], multiple: int = 1) -> Batch:
@@ -227,7 +175,7 @@ def test_the_patches_of_a_row_are_bounded():
     layout = pack(sequences, 200, 1, packer_of(policy))
     assert layout.num_bins == 2
     batch = layout.to_batch(np.zeros((2, 200), np.float32))
-    assert batch.images is not None and batch.images.patches.shape[:2] == (2, PATCHES)
+    assert isinstance(batch.images, PackedImages) and batch.images.patches.shape[:2] == (2, PATCHES)
     assert (np.asarray(batch.image_index) >= 0).sum() == 4 * 16
 
 

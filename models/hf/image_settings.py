@@ -1,0 +1,149 @@
+"""The image preprocessing of a Hugging Face folder, as the images of its model's prompts."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from agentrl_jax.errors import UserError
+from agentrl_jax.images.processor import (
+    FixedSize,
+    ImageProcessor,
+    PixelBudget,
+    gemma3_images,
+    qwen2_5_vl_images,
+    qwen3_vl_images,
+)
+from agentrl_jax.images.prompts import (
+    ChatImages,
+    gemma3_chat_images,
+    qwen2_5_vl_chat_images,
+    qwen3_vl_chat_images,
+)
+from agentrl_jax.models.decoder import HFOrigin
+from agentrl_jax.models.hf.families import Json
+
+# Of each `model_type`: the images of its prompts, and the preprocessing where the folder has none.
+FAMILY_IMAGES: dict[str, tuple[Callable[..., ChatImages], ImageProcessor]] = {
+    "qwen2_5_vl": (qwen2_5_vl_chat_images, qwen2_5_vl_images()),
+    "qwen3_vl": (qwen3_vl_chat_images, qwen3_vl_images()),
+    "gemma3": (gemma3_chat_images, gemma3_images()),
+}
+PREPROCESSOR_FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
+RESAMPLING = {2: "bilinear", 3: "bicubic"}  # PIL's numbers
+# What every `ImageProcessor` does, or never does.
+FIXED_SETTINGS: Json = {
+    "do_resize": True,
+    "do_rescale": True,
+    "do_normalize": True,
+    "do_pan_and_scan": False,
+}
+
+
+def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
+    """The images of a folder's model, by its preprocessor_config.json or processor_config.json;
+    None: it sees none.
+
+    Args:
+        origin: of the policy.
+        max_tokens: of an image: larger ones are scaled to fewer pixels than the folder allows.
+
+    Raises:
+        UserError: the preprocessing is another than `ImageProcessor`'s, or no image fits.
+    """
+    family = FAMILY_IMAGES.get(str(origin.config.get("model_type")))
+    if family is None:
+        return None
+    chat_images, default = family
+    processor = _with_settings(default, _settings(origin))
+    return chat_images(_limited(processor, max_tokens))
+
+
+def _settings(origin: HFOrigin) -> Json:
+    for name, field in ((PREPROCESSOR_FILE, ""), (PROCESSOR_FILE, "image_processor")):
+        try:
+            data = json.loads(origin.files.get(name, b"{}"))
+        except ValueError as error:
+            raise UserError(f"{name} is not JSON ({error})") from error
+        if isinstance(data, dict) and field:
+            data = data.get(field) or {}
+        if not isinstance(data, dict):
+            raise UserError(f"{name} holds no JSON object with image preprocessing")
+        if data:
+            return data
+    return {}
+
+
+def _with_settings(default: ImageProcessor, settings: Json) -> ImageProcessor:
+    s = {name: value for name, value in settings.items() if value is not None}
+    for name, value in FIXED_SETTINGS.items():
+        if s.get(name, value) != value:
+            raise UserError(f"the image preprocessing {name}={s[name]} is not supported")
+    if abs(s.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
+        raise UserError(
+            f"the image preprocessing rescale_factor={s['rescale_factor']} is not 1/255"
+        )
+    try:
+        resample = RESAMPLING[s["resample"]] if "resample" in s else default.resample
+        return dataclasses.replace(
+            default,
+            size=_size(default, s),
+            patch_size=int(s.get("patch_size", default.patch_size)),
+            merge_size=int(s.get("merge_size", default.merge_size)),
+            frames_per_patch=int(s.get("temporal_patch_size", default.frames_per_patch)),
+            mean=tuple(map(float, s.get("image_mean", default.mean))),
+            std=tuple(map(float, s.get("image_std", default.std))),
+            resample=resample,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the folder's image preprocessing cannot be read ({error!r})") from error
+
+
+def _size(default: ImageProcessor, settings: Json) -> FixedSize | PixelBudget:
+    size = settings.get("size", {})
+    if isinstance(default.size, FixedSize):
+        height, width = (int(size.get(name, default.size.pixels)) for name in ("height", "width"))
+        if height != width:
+            raise ValueError(f"images of {width} x {height} pixels are not square")
+        return FixedSize(height)
+    assert isinstance(default.size, PixelBudget)
+    low = settings.get("min_pixels", size.get("shortest_edge", default.size.min_pixels))
+    high = settings.get("max_pixels", size.get("longest_edge", default.size.max_pixels))
+    return PixelBudget(int(low), int(high))
+
+
+def _limited(processor: ImageProcessor, max_tokens: int) -> ImageProcessor:
+    """The processor, of whose images none has more tokens."""
+    if isinstance(size := processor.size, PixelBudget):
+        token_pixels = (processor.patch_size * processor.merge_size) ** 2
+        high = min(size.max_pixels, max_tokens * token_pixels)
+        if high < size.min_pixels:
+            raise UserError(
+                f"an image has at least {-(-size.min_pixels // token_pixels)} tokens, and "
+                f"{max_tokens} are allowed: raise --positions"
+            )
+        return dataclasses.replace(processor, size=PixelBudget(size.min_pixels, high))
+    tokens = max_image_patches(processor) // processor.merge_size**2
+    if tokens > max_tokens:
+        raise UserError(
+            f"an image has {tokens} tokens, and {max_tokens} are allowed: raise --positions"
+        )
+    return processor
+
+
+def max_image_patches(processor: ImageProcessor) -> int:
+    """The most patches of an image."""
+    size, factor = processor.size, processor.patch_size * processor.merge_size
+    if isinstance(size, PixelBudget):
+        return size.max_pixels // factor**2 * processor.merge_size**2
+    height, width = size.of(1, 1, factor)
+    return height * width // processor.patch_size**2
+
+
+def image_programs(processor: ImageProcessor) -> tuple[int, ...]:
+    """The numbers of patches of an engine's programs (`EngineConfig.image_patches`): one for all
+    images, and where they have different sizes one for those of a quarter of the most patches.
+    """
+    most, of_token = max_image_patches(processor), processor.merge_size**2
+    if isinstance(processor.size, FixedSize) or most < 4 * of_token:
+        return (most,)
+    return most // 4 // of_token * of_token, most
