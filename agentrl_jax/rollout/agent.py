@@ -129,8 +129,8 @@ class PromptBuilder:
     def build(self, messages: Sequence[Message]) -> tuple[TokenIds, Call | None]:
         """The prompt that ends in these messages, and the call that it extends (or None)."""
         view = self._last_view = list(messages)
-        for messages, length, call in reversed(self._history):
-            earlier_view = messages[:length]
+        for history, length, call in reversed(self._history):
+            earlier_view = history[:length]
             if view[:length] == earlier_view:
                 new_messages = view[length:]
                 renderer = self._agent.renderer
