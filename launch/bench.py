@@ -4,9 +4,7 @@ hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_a
 code_methods, vision_methods, look_up_methods, images, image_update, mint, search_index,
 dense_search or look_up_steps.
 
-agentrl-bench sampling                                              ours alone
-agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   against another library
-agentrl-bench latency --help                                        the flags of a benchmark
+agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   (--help: its flags)
 """
 
 import importlib
@@ -63,10 +61,8 @@ def bench(name: str) -> None:
     from agentrl_jax.launch import dataclass_flags
 
     if name not in MODULES:
-        raise UserError(
-            f"name a benchmark: agentrl-bench {'|'.join(MODULES)}"
-            + (f", not {name!r}" if name else "")
-        )
+        given = f", not {name!r}" if name else ""
+        raise UserError(f"name a benchmark: agentrl-bench {'|'.join(MODULES)}{given}")
     benchmark = dataclass_flags.from_flags(bench_class(name))
     benchmark.prepare()
     print(json.dumps(benchmark.run()))

@@ -272,8 +272,7 @@ class LocalEngine:
         except BaseException as error:
             self._error = error
         self._model_runner.settle()
-        stopped = RuntimeError("the engine has stopped")
-        stopped.__cause__ = self._error
+        (stopped := RuntimeError("the engine has stopped")).__cause__ = self._error
         with self._condition:
             self._is_stepping, self._closed = False, True
             self._condition.notify_all()
@@ -285,8 +284,7 @@ class LocalEngine:
         """Admit requests for as long as the scheduler waits for one more."""
         while not self._closed:
             self._admit(evict=False)
-            seconds = self._scheduler.batching_wait()
-            if seconds <= 0:
+            if (seconds := self._scheduler.batching_wait()) <= 0:
                 return
             self._condition.wait(seconds)
 
@@ -296,7 +294,7 @@ class LocalEngine:
             if self.config.drain_before_update and any(self._slot_table.active):
                 return
             self._model_runner.settle()
-            self._params, self._version, recompute = self._pending_weights
-            self._pending_weights = None
+            weights, self._pending_weights = self._pending_weights, None
+            self._params, self._version, recompute = weights
             self._slot_table.on_new_weights(recompute)
         self._scheduler.admit(evict)
