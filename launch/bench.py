@@ -61,8 +61,8 @@ def bench(name: str) -> None:
     from agentrl_jax.launch import dataclass_flags
 
     if name not in MODULES:
-        given = f", not {name!r}" if name else ""
-        raise UserError(f"name a benchmark: agentrl-bench {'|'.join(MODULES)}{given}")
+        suffix = f", not {name!r}" if name else ""
+        raise UserError(f"name a benchmark: agentrl-bench {'|'.join(MODULES)}{suffix}")
     benchmark = dataclass_flags.from_flags(bench_class(name))
     benchmark.prepare()
     print(json.dumps(benchmark.run()))
