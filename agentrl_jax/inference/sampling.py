@@ -86,7 +86,7 @@ class SamplerState:
         num_written: Int[np.ndarray, "B"],
     ) -> None:
         """Bring all rows to where a decode program has left them."""
-        fields = {name: self.ints[:, i] for i, name in enumerate(_INT_FIELDS)}
+        fields = {name: self._field(name) for name in _INT_FIELDS}
         fed, wrote = np.flatnonzero(num_fed), np.flatnonzero(num_written)
         position = MAX_FED_TOKENS - fields["pending"][fed] + num_fed[fed] - 1
         fields["last_token"][fed] = self.ints[:, -MAX_FED_TOKENS:][fed, position]
@@ -99,20 +99,23 @@ class SamplerState:
         stopped = (stops[wrote] == fields["last_token"][wrote, None]).any(axis=1)
         fields["remaining"][wrote[stopped]] = 0
 
+    def _field(self, name: str) -> Int[np.ndarray, "B"]:
+        """A view of one of `_INT_FIELDS`."""
+        return self.ints[:, _INT_FIELDS.index(name)]
+
     @property
     def num_live(self) -> int:
         """How many rows have tokens to sample."""
-        return int(np.count_nonzero(self.ints[:, _INT_FIELDS.index("remaining")] > 0))
+        return int(np.count_nonzero(self._field("remaining") > 0))
 
     @property
     def lengths(self) -> Int[np.ndarray, "B"]:
         """The cached tokens of each row."""
-        return self.ints[:, _INT_FIELDS.index("length")]
+        return self._field("length")
 
     def longest_row(self, max_steps: int) -> int:
         """The tokens of the longest live row after so many sampled tokens, or fewer at its end."""
-        columns = [self.ints[:, _INT_FIELDS.index(x)] for x in ("length", "pending", "remaining")]
-        length, pending, remaining = columns
+        length, pending, remaining = map(self._field, ("length", "pending", "remaining"))
         after = length + 1 + pending + np.minimum(remaining, max_steps)
         return int(np.max(after, initial=0, where=remaining > 0))
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.comparison_tables import check_comparison_tables
 from support.cut_down import all_variants
 
 from agentrl_jax.context import FullHistory
-from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
-from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
 from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.models.vision.tokenizer import IMAGE_PAD, VisionBPETokenizer
@@ -106,9 +105,4 @@ def test_the_sides_of_a_comparison_differ_in_the_method_alone(
 
 def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
     page, cached = ROOT / "docs" / "vision_systems.md", ROOT / "benchmarks" / "results" / "vision"
-    for section, table in (
-        ("methods", methods_table),
-        ("configs", configs_note),
-        ("learning", learning_table),
-    ):
-        assert doc_tables.read_section(page, section) == table(VISION_COMPARISONS, cached)
+    check_comparison_tables(page, VISION_COMPARISONS, cached)

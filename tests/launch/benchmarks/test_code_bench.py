@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.comparison_tables import check_comparison_tables
 
 from agentrl_jax.envs.code.generators import GENERATORS
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.code_registry import CODE_COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
-from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.benchmarks.code_problems import (
     SESSIONS,
     CodeProblemsBench,
@@ -43,12 +43,7 @@ def test_steps_are_measured_with_and_without_code():
 
 def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
     cached = PAGE.parents[1] / "benchmarks" / "results" / "code"
-    for section, table in (
-        ("methods", methods_table),
-        ("configs", configs_note),
-        ("learning", learning_table),
-    ):
-        assert doc_tables.read_section(PAGE, section) == table(CODE_COMPARISONS, cached)
+    check_comparison_tables(PAGE, CODE_COMPARISONS, cached)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
+from support.comparison_tables import check_comparison_tables
 
-from agentrl_jax.launch import doc_tables
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.look_up_registry import LOOK_UP_COMPARISONS
-from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
 from agentrl_jax.launch.sweeps.grid import load_experiment
 
 ROOT = Path(__file__).parents[3]
@@ -15,12 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
     page, cached = ROOT / "docs" / "search.md", ROOT / "benchmarks" / "results" / "look_up"
-    for section, table in (
-        ("methods", methods_table),
-        ("configs", configs_note),
-        ("learning", learning_table),
-    ):
-        assert doc_tables.read_section(page, section) == table(LOOK_UP_COMPARISONS, cached)
+    check_comparison_tables(page, LOOK_UP_COMPARISONS, cached)
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
