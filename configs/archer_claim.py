@@ -54,7 +54,6 @@ from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Demonstrations, MixedSource
 
-
 TURNS_PER_ROW = 32  # of the joint critic's rows
 
 
