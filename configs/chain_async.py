@@ -15,13 +15,14 @@ Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs
 
 from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
 from agentrl_jax.algorithms.methods import grpo
-from agentrl_jax.configs.small import CHAIN, pick, rollouts, small_experiment, training_settings
+from agentrl_jax.configs.small import CHAIN, pick, rollouts, small_experiment, training_settings, with_pair
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.workers.latency import EnvLatency
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     streaming = AsyncRollouts(rollouts(), staleness=2)
     source, mismatch = pick(
