@@ -12,6 +12,7 @@ from agentrl_jax.launch.benchmarks.claims.measures import (
     turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
+from agentrl_jax.launch.benchmarks.claims.planned_dialogues import PLANNED_DIALOGUES
 from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXPLORATION
 from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
@@ -193,4 +194,5 @@ COMPARISONS = (
     *PLANNED,
     *PLANNED_REWARDS,
     *PLANNED_EXPLORATION,
+    *PLANNED_DIALOGUES,
 )
