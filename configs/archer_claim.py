@@ -55,6 +55,9 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Demonstrations, MixedSource
 
 
+TURNS_PER_ROW = 32  # of the joint critic's rows
+
+
 @dataclass(frozen=True)
 class ClaimTask(SmallTask):
     """A task of the comparison."""
@@ -109,7 +112,7 @@ def _chain(answer_length: int) -> ClaimTask:
         by_character=True,
         bin_length=512,
         last_observation=True,
-        row_length=(answer_length + 16) * 80,
+        row_length=(answer_length + 16) * TURNS_PER_ROW,
         critic_rows=1,
         state_length=16,
         utterance_length=answer_length + 2,
@@ -207,7 +210,7 @@ def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfi
         batch=128,
         row_length=task.row_length or 2 * task.max_length,
         utterance_lengths=task.branch_lengths,
-        branch_tokens=32 * task.branch_lengths[0],
+        branch_tokens=TURNS_PER_ROW * task.branch_lengths[0],
         microbatch=task.critic_rows,
         optimizer=AdamWConfig(1e-3, b2=0.999),
     )

@@ -15,13 +15,12 @@ Hardware: 2 CPU cores; time: about 50 s; score: success .97 over 3 seeds (docs/m
 
 from agentrl_jax.algorithms.methods.tool_use import simpletir
 from agentrl_jax.algorithms.strategies.early_stop import EarlyStopping, StopOnTurn
-from agentrl_jax.configs.small import CALCULATOR, pick, small_experiment, training_settings, with_pair
+from agentrl_jax.configs.small import CALCULATOR, pick, small_experiment, training_settings
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(CALCULATOR)
     group = IndependentEpisodes(group_size=8)

@@ -28,7 +28,7 @@ from agentrl_jax.algorithms.strategies.best_first import BestFirstSearch
 from agentrl_jax.algorithms.strategies.planner_search import PlannerSearch
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
 from agentrl_jax.algorithms.strategies.task_reference import WithTaskReference
-from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings, with_pair
+from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
 from agentrl_jax.envs.prover.planner import ForwardPlanner
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.tokenizers import ByteTokenizer
@@ -41,7 +41,6 @@ THEOREMS = SmallTask(
 )
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     search = BestFirstSearch(max_expansions=12, width=4, length_power=0.5, reopen_states=True)
     strategy = pick(
