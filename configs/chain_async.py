@@ -10,18 +10,26 @@ Expected effect: the success of `:base` in less time; and steadier than `:plain`
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_async.py[:base|:plain]
+    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair]
 """
 
 from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
 from agentrl_jax.algorithms.methods import grpo
-from agentrl_jax.configs.small import CHAIN, pick, rollouts, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    CHAIN,
+    pick,
+    rollouts,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.async_rollouts import AsyncRollouts
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.workers.latency import EnvLatency
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     streaming = AsyncRollouts(rollouts(), staleness=2)
     source, mismatch = pick(

@@ -5,13 +5,20 @@ Base and method are variants of one config with the same steps, episodes and lea
 
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side, variant_comparison
+from agentrl_jax.launch.benchmarks.claims.comparison import (
+    Comparison,
+    Side,
+    on_both_sides,
+    paired_comparison,
+    variant_comparison,
+)
 from agentrl_jax.launch.benchmarks.claims.measures import (
     correction,
     seconds_until_level,
     turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
+from agentrl_jax.launch.benchmarks.claims.planned_dialogues import PLANNED_DIALOGUES
 from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXPLORATION
 from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
@@ -153,13 +160,16 @@ COMPARISONS = (
         "Expert iteration by tree search proves more held-out theorems than by independent "
         "attempts.",
     ),
-    variant_comparison(
+    paired_comparison(
         "async_time",
         "chain_async",
         "DART, arXiv 2509.23866",
         "With environments that take .1 s a turn, asynchronous rollouts get there sooner.",
+        {"demonstrations.episodes": "1000", **on_both_sides({"steps": "30"})},
         measure=seconds_until_level("rollout/success", 0.95),
         higher_is_better=False,
+        seeds=tuple(range(10, 20)),
+        tuning_seeds=(0, 1, 2),  # three seeds of each side in runs of their own: 19 s against 24
     ),
     variant_comparison(
         "epo_critical",
@@ -193,4 +203,5 @@ COMPARISONS = (
     *PLANNED,
     *PLANNED_REWARDS,
     *PLANNED_EXPLORATION,
+    *PLANNED_DIALOGUES,
 )
