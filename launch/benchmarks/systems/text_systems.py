@@ -44,6 +44,7 @@ TEXT_SYSTEMS = (
         ("dialogue_refuel.py",),
         "diagnostic",
         ("Advice",),
+        ("refuel_histories", "refuel_dpo"),
         cells=("hierarchical/turns_5-refuel", "hierarchical/turns_5-last_turn"),
     ),
     System(
