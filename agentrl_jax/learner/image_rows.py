@@ -141,7 +141,7 @@ class ImagePacker:
                 index[row, start : start + image.num_tokens] = tokens
                 num_tokens[row] += image.num_tokens
                 images_of_row[row].append(image)
-                spans.append(ImageSpan(span.start, image.grid))
+                spans.append(image.span(span.start))
             layout = f.layout(len(sequence), spans)
             columns = slice(offset, offset + len(sequence))
             if rope is not None and layout.rope_positions is not None:
