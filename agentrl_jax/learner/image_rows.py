@@ -65,6 +65,8 @@ class ImagePacker:
         if f is None:
             raise UserError("the algorithm's `images` are set, but the policy sees no images")
         check_processor(config.processor, f)
+        if config.processor.videos is not None:
+            check_processor(config.processor.videos, f)
         if config.patches < 1 or config.patches % f.patches_per_token:
             raise UserError(
                 f"the patches of a batch row are a multiple of {f.patches_per_token}, not "

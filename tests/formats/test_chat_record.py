@@ -191,7 +191,7 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "5"}
         (line_of({"role": "user", "content": []}), ", messages[0].content: is an empty list"),
         (
             line_of({"role": "user", "content": [{"type": "input_audio"}]}),
-            ", messages[0].content[0].type: 'input_audio' is neither text nor image_url",
+            ", messages[0].content[0].type: 'input_audio' is none of text, image_url and video_url",
         ),
         (
             line_of({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
