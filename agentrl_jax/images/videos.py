@@ -125,7 +125,7 @@ def video_part(frames: Sequence[np.ndarray], seconds: Sequence[float]) -> VideoP
         "PNG",
         save_all=True,
         append_images=images[1:],
-        duration=[1000 * x for x in (*durations, durations[-1])],
+        duration=[max(round(1000 * x), 1) for x in (*durations, durations[-1])],  # ms
         # Frames that blend alike would be merged where they are equal.
         blend=[i % 2 for i in range(len(images))],
         compress_level=6,

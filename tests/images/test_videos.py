@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.chat_families import FAMILIES
 from support.fixtures import make_call
 from support.vision_families import HIGH, LOW, VISION_FAMILIES
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
@@ -22,8 +23,10 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.images.cache import ImageCache
 from agentrl_jax.images.loading import ImageError, ImageReader, data_url, image_part
 from agentrl_jax.images.processor import qwen2_5_vl_images
+from agentrl_jax.images.prompts import qwen3_vl_chat_images
 from agentrl_jax.images.videos import MAX_FRAMES, read_video, video_part
 from agentrl_jax.messages import ImagePart, Message, TextPart, VideoPart, assistant, user
+from agentrl_jax.renderer import ChatRenderer
 
 QWEN = ("Qwen2.5-VL", "Qwen3-VL")
 RENDERERS = {name: VISION_FAMILIES[name].renderer() for name in VISION_FAMILIES}
@@ -283,12 +286,20 @@ def test_other_times_are_another_video():
     assert cache.num_bytes == first.frames.nbytes + slower.frames.nbytes
 
 
-def test_models_without_videos_refuse_them():
-    for name, renderer in (("Gemma 3", RENDERERS["Gemma 3"]), ("text", None)):
-        renderer = renderer or VISION_FAMILIES["Qwen3-VL"].chat.tokenizer()
-        if name == "Gemma 3":
-            with pytest.raises(UserError, match="does not show videos: send the frames as images"):
-                renderer.render([Message("user", (clip(2),))])
+def test_renderers_without_videos_refuse_them():
+    plain = VISION_FAMILIES["Qwen3-VL"].chat.tokenizer()
+    for renderer, message in (
+        (RENDERERS["Gemma 3"], "does not show videos: send the frames as images"),
+        (ChatRenderer(plain, images=qwen3_vl_chat_images()), "set `videos` of its ImageProcessor"),
+        (ChatRenderer(plain), "does not show images"),
+    ):
+        with pytest.raises(UserError, match=message):
+            renderer.render([Message("user", (clip(2),))])
+    tokenizer = FAMILIES["Qwen2.5"].tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    renderer = ChatRenderer(tokenizer, images=VISION_FAMILIES["Qwen3-VL"].images)
+    with pytest.raises(UserError, match="the chat template shows 0 of 1 videos"):
+        renderer.render([Message("user", (clip(2),))])
 
 
 @pytest.mark.parametrize("name", QWEN)
