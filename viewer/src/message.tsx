@@ -43,7 +43,7 @@ function Part({ part }: { part: ContentPart }) {
   if (typeof part?.text === "string") return <Text text={part.text} />;
   const kind = part?.video_url ? "video" : "image";
   const url = (part?.video_url ?? part?.image_url)?.url;
-  if (isImageData(url)) return <img src={url} alt={`${kind[0].toUpperCase()}${kind.slice(1)} in the message`} />;
+  if (isImageData(url)) return <img src={url} alt={kind === "video" ? "Video in the message" : "Image in the message"} />;
   return <p class="dim">[{kind} that is not inside the record: {visible(asText(url).slice(0, 200))}]</p>;
 }
 
