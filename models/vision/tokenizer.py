@@ -21,16 +21,20 @@ CHATML_WITH_IMAGES = """\
 {{- '<|im_start|>' + message['role'] + '\\n' }}
 {%- if message['content'] is string %}{{ message['content'] }}{% else %}
 {%- for part in message['content'] %}
-{{- part.text if part.type == 'text' else '<|vision_start|><|' + part.type + '_pad|><|vision_end|>' }}
+{%- if part.type in ('image', 'video') %}
+{{- '<|vision_start|><|' + part.type + '_pad|><|vision_end|>' }}
+{%- else %}{{ part.text }}{% endif %}
 {%- endfor %}{% endif %}
 {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 
-def vision_byte_tokenizer() -> PreTrainedTokenizerFast:
-    """`byte_tokenizer(chat=True)` with the tokens of images and a template that shows them."""
-    return _with_images(byte_tokenizer(chat=True))
+def vision_byte_tokenizer(videos: bool = False) -> PreTrainedTokenizerFast:
+    """`byte_tokenizer(chat=True)` with the tokens of images, or of videos too, and a template that
+    shows them.
+    """
+    return _with_images(byte_tokenizer(chat=True), videos)
 
 
 def _with_images(
