@@ -51,7 +51,8 @@ def get_config(variant: str = "released") -> Experiment:
     )
     smoke, task = variant.endswith("smoke"), TASK
     if variant.startswith("video"):
-        task = dataclasses.replace(TASK, options={**TASK.options, "as_video": True}, videos=True)
+        options_of_video = {**TASK.options, "as_video": True}
+        task = dataclasses.replace(TASK, options=options_of_video, videos=True, length=512)
     return vision_experiment(
         f"vision-framethinker-{variant}",
         task,

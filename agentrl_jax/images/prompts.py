@@ -21,6 +21,8 @@ from agentrl_jax.messages import Message, VideoPart
 from agentrl_jax.text_codec import TextCodec, TokenIds, readonly_ids
 from agentrl_jax.trajectories import Call
 
+IMAGE, VIDEO = "<|image_pad|>", "<|video_pad|>"  # of Qwen's tokenizers
+
 
 @dataclass(frozen=True, eq=False)
 class PromptImage:
@@ -69,11 +71,12 @@ class RenderedPrompt:
 class ChatVideos:
     """How the prompts of a model family show videos.
 
-    The chat template writes `token` for a video, in the place of which stands, for each temporal
+    The chat template writes `marker` for a video, in the place of which stands, for each temporal
     patch, `time`, formatted with the mean of its first and last frame's seconds, then `before`,
     `token` as often as it has tokens, and `after`. Without `time` all patches are one span.
     """
 
+    marker: str
     token: str
     time: str = ""
     before: str = ""
@@ -117,7 +120,7 @@ class ChatImages:
 
 def qwen2_5_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
     """The images of Qwen2-VL's and Qwen2.5-VL's prompts, and videos if the processor has them."""
-    return _qwen_chat_images(processor or qwen2_5_vl_images(), ChatVideos("<|video_pad|>"))
+    return _qwen_chat_images(processor or qwen2_5_vl_images(), ChatVideos(VIDEO, VIDEO))
 
 
 def qwen3_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
@@ -125,17 +128,13 @@ def qwen3_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
 
     Each temporal patch of a video stands after its time, as "<1.5 seconds>".
     """
-    videos = ChatVideos("<|video_pad|>", "<{:.1f} seconds>", "<|vision_start|>", "<|vision_end|>")
+    videos = ChatVideos(VIDEO, VIDEO, "<{:.1f} seconds>", "<|vision_start|>", "<|vision_end|>")
     return _qwen_chat_images(processor or qwen3_vl_images(), videos)
 
 
 def _qwen_chat_images(processor: ImageProcessor, videos: ChatVideos) -> ChatImages:
-    return ChatImages(
-        processor,
-        "<|image_pad|>",
-        "<|image_pad|>",
-        videos=videos if processor.videos is not None else None,
-    )
+    shown = videos if processor.videos is not None else None
+    return ChatImages(processor, IMAGE, IMAGE, videos=shown)
 
 
 def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
@@ -213,7 +212,7 @@ class ImagePrompter:
         f, images = self._format, self._images(messages)
         if f is None:
             return self._codec.encode_escaped(text)
-        kinds = {f.marker: "images"} | ({f.videos.token: "videos"} if f.videos else {})
+        kinds = {f.marker: "images"} | ({f.videos.marker: "videos"} if f.videos else {})
         pieces = re.split(f"({'|'.join(map(re.escape, kinds))})", text)
         for marker, kind in kinds.items():
             num_shown = pieces[1::2].count(marker)
@@ -285,7 +284,7 @@ class ImagePrompter:
             image = self._cache.get(part)
             if isinstance(part, VideoPart) and f.videos is not None:
                 spans = f.videos.spans(image)
-                shown.append(_ShownImage(f.videos.token, f.videos.text(spans), spans))
+                shown.append(_ShownImage(f.videos.marker, f.videos.text(spans), spans))
             else:
                 shown.append(_ShownImage(f.marker, f.before + f.token + f.after, [image]))
         return shown

@@ -110,7 +110,7 @@ def test_a_program_may_send_videos(capture: CaptureFixture):
     (call,) = calls_of(capture, session)
     assert [replace(part, temporal_patch=None) for part in call.images] == [gif, gif, own, own]
     text = TOKENIZER.decode(call.prompt)
-    assert re.findall("<(.*?) seconds>", text) == ["0.2", "1.2", "3.5", "5.5"]
+    assert re.findall(r"<([\d.]+) seconds>", text) == ["0.2", "1.2", "3.5", "5.5"]
     assert text.count(VIDEO_PAD) == sum(end - start for start, end in call.image_spans) > 4
 
 

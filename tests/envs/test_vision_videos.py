@@ -210,8 +210,8 @@ def test_frames_at_once_may_be_one_video():
     choices = ("choose frames between 10 and 40", "choose frames between 10 and 12")
     opening, _ = frames.reset(seed=3)
     shown = [(opening[0], env.reset(seed=3)[0][0])]
-    for text in (turn_text(f"I look between frames {c[22:]}.", c) for c in choices):
-        shown.append((frames.step(text)[0][0], env.step(text)[0][0]))
+    texts = [turn_text(f"I look between frames {c[22:]}.", c) for c in choices]
+    shown += [(frames.step(text)[0][0], env.step(text)[0][0]) for text in texts]
     for message, expected in shown:
         pixels = [ImageReader().pixels(part) for part in expected.images]
         numbers = [int(x) for x in re.findall(r"frame (\d+):", expected.text)]

@@ -264,6 +264,21 @@ def test_the_times_of_temporal_patches(frames: int):
     assert span.start == 7 and span.grid[0] == -(-frames // 2)
 
 
+def test_a_format_may_replace_the_tokens_around_a_video():
+    family = VISION_FAMILIES["Qwen3-VL"]
+    assert family.images.videos is not None
+    start, end = "<|vision_start|>", "<|vision_end|>"
+    videos = dataclasses.replace(family.images.videos, marker=f"{start}<|video_pad|>{end}")
+    images = dataclasses.replace(family.images, videos=videos)
+    renderer = ChatRenderer(family.chat.tokenizer(), images=images)
+    messages = [Message("user", (clip(4), TextPart("a"), image_part(noise(40, 40, 3)), clip(6)))]
+    default, prompt = RENDERERS["Qwen3-VL"].render(messages), renderer.render(messages)
+    expected = renderer.codec.decode(tuple(default.ids.tolist()))
+    expected = expected.replace(f"{start}<0", "<0").replace(f"{end}{end}", end)
+    assert renderer.codec.decode(tuple(prompt.ids.tolist())) == expected
+    assert len(prompt.images) == len(default.images) == 6
+
+
 @pytest.mark.parametrize("name", QWEN)
 def test_patches_are_those_of_scaled_frames(name: str):
     part = clip(5)
