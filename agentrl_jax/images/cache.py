@@ -62,8 +62,8 @@ class ModelImage:
         Raises:
             ImageError: it has no such patch.
         """
-        whole = isinstance(self.part, VideoPart) and self.part.temporal_patch is None
-        if not whole or not 0 <= index < self.grid[0]:
+        is_whole = isinstance(self.part, VideoPart) and self.part.temporal_patch is None
+        if not is_whole or not 0 <= index < self.grid[0]:
             raise ImageError(f"a video of {self.grid[0]} temporal patches has none at {index}")
         n = self.processor.frames_per_patch
         frames = slice(index * n, (index + 1) * n)

@@ -48,11 +48,11 @@ class FeatureCache:
         features = self._features.get(image.digest)
         if features is None:
             # Temporal patches attend to themselves only, so that each runs alone.
-            num_frames, *size = image.grid
+            num_frames, rows, columns = image.grid
             bucket = choose_bucket(image.num_patches // num_frames, self.buckets)
             features = np.concatenate(
                 [
-                    self._run(params, ImagePatches(patches, (1, *size)), bucket)[
+                    self._run(params, ImagePatches(patches, (1, rows, columns)), bucket)[
                         : image.num_tokens // num_frames
                     ]
                     for patches in np.split(image.patches(), num_frames)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -141,7 +141,7 @@ class ImageProcessor:
         )
         return np.asarray(image)
 
-    def patches(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+    def patches(self, frames: Iterable[np.ndarray]) -> np.ndarray:
         """The patches of scaled frames, float32 [patches, patch_width].
 
         Args:
@@ -149,8 +149,8 @@ class ImageProcessor:
                 a video's last frame those that are missing.
         """
         n, p, b = self.frames_per_patch, self.patch_size, self.merge_size
-        frames = [*frames, *[frames[-1]] * (-len(frames) % n)]
-        video = np.stack(frames)  # [frames, height, width, 3]
+        video = np.stack([*frames])  # [frames, height, width, 3]
+        video = np.concatenate([video, *[video[-1:]] * (-len(video) % n)])
         rows, columns = video.shape[1] // p, video.shape[2] // p
         video = video.reshape(-1, n, rows // b, b, p, columns // b, b, p, 3)
         # (time, square row, square column, row, column, channel, frame, pixel row, pixel column)

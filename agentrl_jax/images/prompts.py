@@ -133,8 +133,8 @@ def qwen3_vl_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
 
 
 def _qwen_chat_images(processor: ImageProcessor, videos: ChatVideos) -> ChatImages:
-    shown = videos if processor.videos is not None else None
-    return ChatImages(processor, IMAGE, IMAGE, videos=shown)
+    has_videos = processor.videos is not None
+    return ChatImages(processor, IMAGE, IMAGE, videos=videos if has_videos else None)
 
 
 def gemma3_chat_images(processor: ImageProcessor | None = None) -> ChatImages:
@@ -279,15 +279,15 @@ class ImagePrompter:
         if not parts:
             return []
         assert self._cache is not None and self._format is not None  # else `check` has refused them
-        f, shown = self._format, list[_ShownImage]()
+        f, images = self._format, list[_ShownImage]()
         for part in parts:
             image = self._cache.get(part)
             if isinstance(part, VideoPart) and f.videos is not None:
                 spans = f.videos.spans(image)
-                shown.append(_ShownImage(f.videos.marker, f.videos.text(spans), spans))
+                images.append(_ShownImage(f.videos.marker, f.videos.text(spans), spans))
             else:
-                shown.append(_ShownImage(f.marker, f.before + f.token + f.after, [image]))
-        return shown
+                images.append(_ShownImage(f.marker, f.before + f.token + f.after, [image]))
+        return images
 
 
 class _ShownImage(NamedTuple):

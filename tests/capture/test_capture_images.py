@@ -103,13 +103,13 @@ def test_a_program_may_send_videos(capture: CaptureFixture):
     file = io.BytesIO()
     first, *others = map(Image.fromarray, frames)
     first.save(file, "GIF", save_all=True, append_images=others, duration=500)
-    gif, own = VideoPart(data_url(file.getvalue(), "gif")), video_part(frames, [3, 4, 5, 6])
+    gif, timed = VideoPart(data_url(file.getvalue(), "gif")), video_part(frames, [3, 4, 5, 6])
     client_of(capture, session).chat.completions.create(
-        model="a", messages=[user("look", gif), user(own, "x")]
+        model="a", messages=[user("look", gif), user(timed, "x")]
     )
     (call,) = calls_of(capture, session)
-    assert [replace(part, temporal_patch=None) for part in call.images] == [gif, gif, own, own]
-    text = TOKENIZER.decode(call.prompt)
+    assert [replace(part, temporal_patch=None) for part in call.images] == [gif, gif, timed, timed]
+    text = str(TOKENIZER.decode(call.prompt))
     assert re.findall(r"<([\d.]+) seconds>", text) == ["0.2", "1.2", "3.5", "5.5"]
     assert text.count(VIDEO_PAD) == sum(end - start for start, end in call.image_spans) > 4
 

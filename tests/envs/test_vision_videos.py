@@ -209,10 +209,10 @@ def test_frames_at_once_may_be_one_video():
     env, frames = video_env(3, opening_frames=4), video_env(3, opening_frames=4, as_video=True)
     choices = ("choose frames between 10 and 40", "choose frames between 10 and 12")
     opening, _ = frames.reset(seed=3)
-    shown = [(opening[0], env.reset(seed=3)[0][0])]
+    messages = [(opening[0], env.reset(seed=3)[0][0])]
     texts = [turn_text(f"I look between frames {c[22:]}.", c) for c in choices]
-    shown += [(frames.step(text)[0][0], env.step(text)[0][0]) for text in texts]
-    for message, expected in shown:
+    messages += [(frames.step(text)[0][0], env.step(text)[0][0]) for text in texts]
+    for message, expected in messages:
         pixels = [ImageReader().pixels(part) for part in expected.images]
         numbers = [int(x) for x in re.findall(r"frame (\d+):", expected.text)]
         (part,) = message.images
@@ -224,4 +224,4 @@ def test_frames_at_once_may_be_one_video():
         assert np.array_equal(np.stack(video.frames), np.stack(pixels))
         np.testing.assert_allclose(video.seconds, np.array(numbers) / env.video.rate)
         assert message.text.startswith(f"frames {', '.join(map(str, numbers))}:")
-    assert frames.images_shown == env.images_shown and shown[-1][0] == shown[-1][1]
+    assert frames.images_shown == env.images_shown and messages[-1][0] == messages[-1][1]

@@ -5,7 +5,7 @@ import io
 import itertools
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 from transformers.video_utils import VideoMetadata
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.images import videos
 from agentrl_jax.images.cache import ImageCache
 from agentrl_jax.images.loading import ImageError, ImageReader, data_url, image_part
 from agentrl_jax.images.processor import qwen2_5_vl_images
@@ -42,7 +43,7 @@ def clip(frames: int, height: int = 40, width: int = 50, fps: float = 2.0, seed:
     return video_part(list(pixels), [i / fps for i in range(frames)])
 
 
-def animation(kind: str, frames: Sequence[np.ndarray], **options: Any) -> bytes:
+def animation(kind: str, frames: Iterable[np.ndarray], **options: Any) -> bytes:
     file = io.BytesIO()
     first, *others = [Image.fromarray(frame) for frame in frames]
     first.save(file, kind, save_all=True, append_images=others, **options)
@@ -100,11 +101,6 @@ def many_frames(kind: str) -> bytes:
     return animation(kind, frames, duration=20)
 
 
-def large_frames() -> bytes:
-    frames = [np.full((5000, 5000, 3), i, np.uint8) for i in range(5)]
-    return animation("GIF", frames, duration=100)
-
-
 @pytest.mark.parametrize(
     ("encoded", "message"),
     [
@@ -114,12 +110,27 @@ def large_frames() -> bytes:
         (empty_animation, "damaged|at least 2 frames"),
         (lambda: many_frames("GIF"), "769 frames is refused: at most 768"),
         (lambda: many_frames("PNG"), "808 frames is refused: at most 768"),
-        (large_frames, "5 frames of 5000 x 5000 pixels is refused"),
     ],
 )
 def test_what_is_no_video_is_named(encoded: Any, message: str):
     with pytest.raises(ImageError, match=message):
         read_video(ImageReader(), VideoPart(data_url(encoded())))
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG"])
+def test_large_frames_are_refused(kind: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(videos, "MAX_VIDEO_PIXELS", 4 * 20 * 30)
+    frames = noise(6, 20, 30, 3)
+    read_video(ImageReader(), VideoPart(data_url(animation(kind, frames[:4], duration=100))))
+    with pytest.raises(
+        ImageError, match=r"[56] frames of 30 x 20 pixels is refused: at most 2,400"
+    ):
+        read_video(ImageReader(), VideoPart(data_url(animation(kind, frames, duration=100))))
+    with pytest.raises(ImageError, match="6 frames of 30 x 20 pixels is refused"):
+        video_part(list(frames), range(6))
+    part = clip(4, 20, 30)
+    with pytest.raises(ImageError, match="4 frames of 64 x 32 pixels is refused"):
+        RENDERERS["Qwen3-VL"].render([Message("user", (part,))])  # after it is scaled
 
 
 def test_other_parts_are_refused():
@@ -144,9 +155,9 @@ def test_other_parts_are_refused():
     cache = ImageCache(qwen2_5_vl_images())
     with pytest.raises(ImageError, match="a video cannot be shown here"):
         cache.get(clip(2))
-    shown = RENDERERS["Qwen3-VL"].render([Message("user", (clip(4),))]).images[1].image.part
-    assert isinstance(shown, VideoPart) and shown.temporal_patch == 1
-    for part in (shown, dataclasses.replace(shown, temporal_patch=2)):
+    first_patch = RENDERERS["Qwen3-VL"].render([Message("user", (clip(4),))]).images[1].image.part
+    assert isinstance(first_patch, VideoPart) and first_patch.temporal_patch == 1
+    for part in (first_patch, dataclasses.replace(first_patch, temporal_patch=2)):
         with pytest.raises(ImageError, match="has none at"):
             RENDERERS["Qwen3-VL"].render([Message("user", (part,))])
 
@@ -156,8 +167,8 @@ def reference_grid(name: str, frames: int, height: int, width: int) -> np.ndarra
     Qwen3-VL, where the frames here are even and larger than a square, the budget is all frames'.
     """
     size = 14 if name == "Qwen2.5-VL" else 16
-    low, high = (LOW, HIGH) if size == 14 else (4 * LOW / frames, 4 * HIGH / frames)
-    height, width = smart_resize(height, width, 2 * size, low, high)
+    budget: Any = (LOW, HIGH) if size == 14 else (4 * LOW / frames, 4 * HIGH / frames)
+    height, width = smart_resize(height, width, 2 * size, *budget)
     return np.array([[-(-frames // 2), height // size, width // size]])
 
 
@@ -268,8 +279,8 @@ def test_a_format_may_replace_the_tokens_around_a_video():
     family = VISION_FAMILIES["Qwen3-VL"]
     assert family.images.videos is not None
     start, end = "<|vision_start|>", "<|vision_end|>"
-    videos = dataclasses.replace(family.images.videos, marker=f"{start}<|video_pad|>{end}")
-    images = dataclasses.replace(family.images, videos=videos)
+    chat_videos = dataclasses.replace(family.images.videos, marker=f"{start}<|video_pad|>{end}")
+    images = dataclasses.replace(family.images, videos=chat_videos)
     renderer = ChatRenderer(family.chat.tokenizer(), images=images)
     messages = [Message("user", (clip(4), TextPart("a"), image_part(noise(40, 40, 3)), clip(6)))]
     default, prompt = RENDERERS["Qwen3-VL"].render(messages), renderer.render(messages)

@@ -78,14 +78,14 @@ def episodes(kind: str, engine: LocalEngine) -> list[list[Episode]]:
         [*video(4, 9, 20, 2, 0.4), 1, model_image(policy, 12, 12, 1), *video(2, 8, 8, 3), 1],
         [4],
     )
-    played = []
+    two_turns = []
     for i, parts in enumerate(openings):
         first, images = sampled(engine, prompt_of(parts, i), i)
         added, new = prompt_of([1, *video(3, 12, 12, 4 + i, 2.0), 1], i)
         both = [*images, *(x.moved(first.length) for x in new)]
         prompt = np.concatenate([first.ids, added]), both
-        played.append([(first, images), sampled(engine, prompt, 10 + i, first)])
-    return played
+        two_turns.append([(first, images), sampled(engine, prompt, 10 + i, first)])
+    return two_turns
 
 
 def test_sampler_and_learner_agree(kind: str, episodes: list[list[Episode]]):
