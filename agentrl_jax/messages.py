@@ -35,8 +35,8 @@ class ImagePart:
         """
         if data["type"] == "video_url":
             video = data["video_url"]
-            seconds = tuple(map(float, video.get("seconds", ())))
-            return VideoPart(video["url"], None, seconds, video.get("temporal_patch"))
+            seconds, patch = tuple(video.get("seconds", ())), video.get("temporal_patch")
+            return VideoPart(video["url"], seconds=seconds, temporal_patch=patch)
         return cls(data["image_url"]["url"], data["image_url"].get("detail"))
 
 

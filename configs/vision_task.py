@@ -74,6 +74,7 @@ class VisionTask:
 
     @property
     def processor(self) -> ImageProcessor:
+        """That of images, and of videos where there are any."""
         return dataclasses.replace(PROCESSOR, videos=PROCESSOR if self.videos else None)
 
     def spec(self, **options: Any) -> EnvironmentSpec:

@@ -141,7 +141,7 @@ def _video(value: Any, field_path: str) -> VideoPart:
     url, seconds = parse_string(value.get("url"), f"{field_path}.url"), value.get("seconds", [])
     if not isinstance(seconds, list) or not all(type(x) in (int, float) for x in seconds):
         raise APIError(f"{field_path}.seconds must be a list of numbers", f"{field_path}.seconds")
-    return VideoPart(url, seconds=tuple(map(float, seconds)))
+    return VideoPart(url, seconds=tuple(seconds))
 
 
 def _tool_calls(value: Any, field_path: str) -> tuple[ToolCall, ...]:

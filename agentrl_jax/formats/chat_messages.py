@@ -132,7 +132,7 @@ def _parse_video(data: dict[str, Any], field: str) -> VideoPart:
     if not all(type(x) in (int, float) for x in seconds):
         raise FieldError(f"{field}.seconds", "holds something that is no number")
     url = check_text(_required(video, "url", field), f"{field}.url")
-    return VideoPart(url, seconds=tuple(map(float, seconds)))
+    return VideoPart(url, seconds=tuple(seconds))
 
 
 def _parse_calls(value: Any, field: str) -> tuple[ToolCall, ...]:

@@ -63,8 +63,10 @@ class ModelImage:
             ImageError: it has no such patch.
         """
         is_whole = isinstance(self.part, VideoPart) and self.part.temporal_patch is None
-        if not is_whole or not 0 <= index < self.grid[0]:
-            raise ImageError(f"a video of {self.grid[0]} temporal patches has none at {index}")
+        if not is_whole or index not in range(self.grid[0]):
+            raise ImageError(
+                f"a video of {self.grid[0]} temporal patches has none at {index!r:.40}"
+            )
         n = self.processor.frames_per_patch
         frames = slice(index * n, (index + 1) * n)
         return dataclasses.replace(

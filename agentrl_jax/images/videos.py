@@ -96,10 +96,14 @@ def check_video_size(frames: int, height: int, width: int) -> None:
 def _checked_seconds(seconds: Sequence[float], frames: int) -> tuple[float, ...]:
     if len(seconds) != frames:
         raise ImageError(f"a video of {frames} frames has {len(seconds)} times, not one for each")
-    in_order = all(a < b for a, b in itertools.pairwise(seconds))
-    if not np.isfinite(seconds).all() or seconds[0] < 0 or not in_order:
+    try:
+        times = tuple(map(float, seconds))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ImageError(f"the times of a video's frames are not numbers ({error})") from error
+    in_order = all(a < b for a, b in itertools.pairwise(times))
+    if not np.isfinite(times).all() or times[0] < 0 or not in_order:
         raise ImageError("the times of a video's frames must be seconds from 0 on, each later")
-    return tuple(map(float, seconds))
+    return times
 
 
 def video_part(frames: Sequence[np.ndarray], seconds: Sequence[float]) -> VideoPart:

@@ -198,6 +198,19 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "5"}
             ", messages[0].content[0].image_url.url: is missing",
         ),
         (
+            line_of({"role": "user", "content": [{"type": "video_url", "video_url": {}}]}),
+            ", messages[0].content[0].video_url.url: is missing",
+        ),
+        (
+            line_of(
+                {
+                    "role": "user",
+                    "content": [{"type": "video_url", "video_url": {"url": "", "seconds": ["1"]}}],
+                }
+            ),
+            ", messages[0].content[0].video_url.seconds: holds something that is no number",
+        ),
+        (
             line_of({"role": "system", "content": [FULL_RECORD["messages"][3]["content"][1]]}),
             ", messages[0].content: holds an image",
         ),

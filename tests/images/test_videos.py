@@ -140,9 +140,14 @@ def test_other_parts_are_refused():
         ((0.0, 1.0, 1.0), "each later"),
         ((0.0, 1.0, float("nan")), "each later"),
         ((-1.0, 1.0, 2.0), "from 0 on"),
+        ((0.0, 1.0, 10**400), "are not numbers"),
+        ((0.0, [], "a"), "are not numbers"),
     ):
+        data = {"url": url, "seconds": seconds}
+        part = VideoPart.from_dict({"type": "video_url", "video_url": data})
+        assert isinstance(part, VideoPart)
         with pytest.raises(ImageError, match=message):
-            read_video(ImageReader(), VideoPart(url, seconds=seconds))
+            read_video(ImageReader(), part)
     with pytest.raises(ImageError, match="a video of the type video/mp4 needs a decoder"):
         read_video(ImageReader(), VideoPart("data:video/mp4;base64,AAAA"))
     with pytest.raises(ImageError, match="is not inside the message"):
@@ -157,7 +162,8 @@ def test_other_parts_are_refused():
         cache.get(clip(2))
     first_patch = RENDERERS["Qwen3-VL"].render([Message("user", (clip(4),))]).images[1].image.part
     assert isinstance(first_patch, VideoPart) and first_patch.temporal_patch == 1
-    for part in (first_patch, dataclasses.replace(first_patch, temporal_patch=2)):
+    for index in (1, 2, "a"):
+        part: Any = dataclasses.replace(first_patch, temporal_patch=index)
         with pytest.raises(ImageError, match="has none at"):
             RENDERERS["Qwen3-VL"].render([Message("user", (part,))])
 
