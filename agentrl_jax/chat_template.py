@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, TextPart, ToolSchema, assistant, user
+from agentrl_jax.messages import Message, TextPart, ToolSchema, VideoPart, assistant, user
 
 Conversation = Sequence[Message]
 Tools = Sequence[ToolSchema]
@@ -132,7 +132,9 @@ def _template_message(message: Message) -> dict[str, Any]:
     content: Any = message.text
     if message.images and not isinstance(message.content, str):
         content = [
-            {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+            {"type": "text", "text": part.text}
+            if isinstance(part, TextPart)
+            else {"type": "video" if isinstance(part, VideoPart) else "image"}
             for part in message.content
         ]
     data: dict[str, Any] = {"role": message.role, "content": content}

@@ -29,8 +29,29 @@ class ImagePart:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ImagePart":
-        """The inverse of `to_dict`. Raises KeyError where a required field is missing."""
+        """The inverse of `to_dict`, of a video too.
+
+        Raises KeyError where a required field is missing.
+        """
+        if data["type"] == "video_url":
+            video = data["video_url"]
+            seconds, patch = tuple(video.get("seconds", ())), video.get("temporal_patch")
+            return VideoPart(video["url"], seconds=seconds, temporal_patch=patch)
         return cls(data["image_url"]["url"], data["image_url"].get("detail"))
+
+
+@dataclass(frozen=True)
+class VideoPart(ImagePart):
+    """A video by URL: an animated PNG, GIF or WebP, which counts as one image of its message."""
+
+    seconds: tuple[float, ...] = ()  # the time of each frame; empty: the file's
+    temporal_patch: int | None = None  # in `Call.images`: of which the tokens are; None: of all
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part in the JSON format of vLLM and Qwen, with `seconds` added."""
+        seconds = {"seconds": list(self.seconds)} if self.seconds else {}
+        patch = {} if self.temporal_patch is None else {"temporal_patch": self.temporal_patch}
+        return {"type": "video_url", "video_url": {"url": self.url, **seconds, **patch}}
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Message:
-    """One chat message: a role, text or text and image parts, and an assistant's tool calls.
+    """One chat message: a role, text or text, image and video parts, and an assistant's tool calls.
 
     `content` is what stands beside the tool calls. `raw_text` is the text that a policy wrote,
     where calls were parsed from it or it holds added tokens of its tokenizer; a renderer shows it
@@ -75,6 +96,7 @@ class Message:
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
+        """The image and video parts."""
         return (
             ()
             if isinstance(self.content, str)

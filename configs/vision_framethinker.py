@@ -5,14 +5,16 @@ the time, chooses a range of which it sees 8, and answers. The reward is gated b
 has the released bonuses. `:paper` has the paper's bonuses, `:outcome` none and no gate,
 `:unconditional` rewards actions in wrong answers too, `:format` adds a reward of the format; the
 paper reports that the last two fail. `:uniform` shows 12 uniform frames, as many as a choice gives,
-and only answers. All begin with the same fine-tuning, half of it with each kind of frames. `:smoke`
-takes two steps of each phase.
+and only answers. All begin with the same fine-tuning, half of it with each kind of frames. `:video`
+is the default with the frames that are shown at once as one video. `:smoke` and `:video_smoke` take
+two steps of each phase.
 
 Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 
     agentrl-train --config=configs/vision_framethinker.py[:uniform]
 """
 
+import dataclasses
 from typing import Any
 
 from agentrl_jax.algorithms.methods import framethinker
@@ -43,15 +45,20 @@ def get_config(variant: str = "released") -> Experiment:
         unconditional={**CHOSEN, "reward": "unconditional"},
         format={**CHOSEN, "reward": "format"},
         uniform=UNIFORM,
+        video=CHOSEN,
         smoke=CHOSEN,
+        video_smoke=CHOSEN,
     )
-    smoke = variant == "smoke"
+    smoke, task = variant.endswith("smoke"), TASK
+    if variant.startswith("video"):
+        options_of_video = {**TASK.options, "as_video": True}
+        task = dataclasses.replace(TASK, options=options_of_video, videos=True, length=512)
     return vision_experiment(
         f"vision-framethinker-{variant}",
-        TASK,
-        framethinker(**TASK.settings()),
+        task,
+        framethinker(**task.settings()),
         rollouts(tasks=2, group_size=4) if smoke else rollouts(tasks=8),
         smoke,
         options=options,
-        demonstrated={"chosen": TASK.spec(**CHOSEN), "uniform": TASK.spec(**UNIFORM)},
+        demonstrated={"chosen": task.spec(**CHOSEN), "uniform": task.spec(**UNIFORM)},
     )

@@ -6,6 +6,7 @@ tower (deepstack, positions of three axes) and 0.6 million weights in all, which
 """
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ class VisionTask:
         image_patches: most patches of an image.
         demonstrations: episodes.
         sft_steps, steps: of fine-tuning, and of the method.
+        videos: whether messages hold videos, whose frames are scaled as images.
     """
 
     environment: str
@@ -68,6 +70,12 @@ class VisionTask:
     demonstrations: int = 3000
     sft_steps: int = 300
     steps: int = 30
+    videos: bool = False
+
+    @property
+    def processor(self) -> ImageProcessor:
+        """That of images, and of videos where there are any."""
+        return dataclasses.replace(PROCESSOR, videos=PROCESSOR if self.videos else None)
 
     def spec(self, **options: Any) -> EnvironmentSpec:
         """The environment with further options."""
@@ -76,7 +84,7 @@ class VisionTask:
 
     @property
     def image_rows(self) -> ImageRows:
-        return ImageRows(PROCESSOR, self.images * self.image_patches)
+        return ImageRows(self.processor, self.images * self.image_patches)
 
     def settings(self, **settings: Any) -> dict[str, Any]:
         """The optimizer and batch shapes of a method, with further settings."""
@@ -116,13 +124,13 @@ def vision_experiment(
         microbatch=16,
         images=task.image_rows,
     )
-    images = qwen3_vl_chat_images(PROCESSOR)
+    images = qwen3_vl_chat_images(task.processor)
     sft_steps, steps = (2, 2) if smoke else (task.sft_steps, task.steps)
     return Experiment(
         name=name,
         environment=EnvironmentConfig(environment.name, environment.options, workers=0),
         agent=AgentConfig(ChatFormat(images=images), budget=task.budget),
-        tokenizer=VisionBPETokenizer(),
+        tokenizer=VisionBPETokenizer(videos=task.videos),
         policy=VisionLanguageConfig(
             layers=3,
             width=96,

@@ -14,7 +14,8 @@ from agentrl_jax.envs.vision.answers import points_in
 from agentrl_jax.envs.vision.images import GLYPH_HEIGHT, GLYPH_WIDTH, Image, blank, fitted, write
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.loading import ImageReader, pillow
-from agentrl_jax.messages import Message
+from agentrl_jax.images.videos import read_video
+from agentrl_jax.messages import Message, VideoPart
 from agentrl_jax.storage.files import atomic_write
 from agentrl_jax.trajectories import Trajectory
 
@@ -121,7 +122,11 @@ def _cells(trajectory: Trajectory) -> list[_Cell]:
 
 def _images(messages: Sequence[Message]) -> Iterator[Image]:
     for message in messages:
-        yield from map(ImageReader().pixels, message.images)
+        for part in message.images:
+            if isinstance(part, VideoPart):
+                yield from read_video(ImageReader(), part).frames
+            else:
+                yield ImageReader().pixels(part)
 
 
 def _cell(pixels: Image) -> _Cell:

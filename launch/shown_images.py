@@ -1,13 +1,18 @@
-"""`ImageFolder`: images of messages as files, for a person who plays in a terminal."""
+"""`ImageFolder`: images and videos of messages as files, for a person who plays in a terminal."""
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl_jax.images.loading import ImageError, ImageReader
-from agentrl_jax.messages import ImagePart, Message
+from agentrl_jax.messages import ImagePart, Message, VideoPart
 
-_ENDINGS = {"data:image/png": "png", "data:image/jpeg": "jpg", "data:image/webp": "webp"}
+_ENDINGS = {
+    "data:image/png": "png",
+    "data:image/jpeg": "jpg",
+    "data:image/webp": "webp",
+    "data:image/gif": "gif",
+}
 
 
 @dataclass
@@ -29,7 +34,8 @@ class ImageFolder:
         for part in message.content:
             if isinstance(part, ImagePart):
                 gap = "" if not text or text[-1].isspace() else " "
-                text += f"{gap}[image: {self._place(part)}]\n"
+                kind = "video" if isinstance(part, VideoPart) else "image"
+                text += f"{gap}[{kind}: {self._place(part)}]\n"
             else:
                 text += part.text
         return text

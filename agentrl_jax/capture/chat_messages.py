@@ -8,7 +8,7 @@ from typing import Any, get_args
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.request_fields import parse_name, parse_string
 from agentrl_jax.capture.request_json import check_json_text
-from agentrl_jax.messages import ImagePart, Message, Role, TextPart, ToolCall
+from agentrl_jax.messages import ImagePart, Message, Role, TextPart, ToolCall, VideoPart
 from agentrl_jax.tools.json_schema import is_tool_schema
 
 TOOL_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")  # as in OpenAI's API
@@ -104,7 +104,8 @@ def _content(value: Any, role: Role, field_path: str) -> str | tuple[TextPart | 
     if not any(isinstance(part, ImagePart) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, TextPart))
     if role not in ("user", "tool"):
-        raise APIError(f"{field_path} holds an image, which only a user or tool sends", field_path)
+        kind = "a video" if any(isinstance(part, VideoPart) for part in parts) else "an image"
+        raise APIError(f"{field_path} holds {kind}, which only a user or tool sends", field_path)
     return parts
 
 
@@ -112,11 +113,14 @@ def _part(value: Any, field_path: str) -> TextPart | ImagePart:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "text":
         return TextPart(parse_string(value.get("text"), field_path))
+    if kind == "video_url":
+        return _video(value.get("video_url"), f"{field_path}.video_url")
     image = value.get("image_url") if kind == "image_url" else None
     if not isinstance(image, dict) or image.keys() - {"url", "detail"}:
         raise APIError(
-            f'{field_path} must be {{"type": "text", "text": ...}} or '
-            '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
+            f'{field_path} must be {{"type": "text", "text": ...}}, '
+            '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}} or '
+            '{"type": "video_url", "video_url": {"url": "data:image/png;base64,..."}}',
             field_path,
         )
     detail = image.get("detail")
@@ -124,6 +128,20 @@ def _part(value: Any, field_path: str) -> TextPart | ImagePart:
         parse_string(image.get("url"), f"{field_path}.image_url.url"),
         None if detail is None else parse_string(detail, f"{field_path}.image_url.detail"),
     )
+
+
+def _video(value: Any, field_path: str) -> VideoPart:
+    """A video as vLLM takes it; `seconds`, the time of each frame, may be added."""
+    if not isinstance(value, dict) or value.keys() - {"url", "seconds"}:
+        raise APIError(
+            f'{field_path} must be {{"url": "data:image/png;base64,..."}}, to which "seconds", the '
+            "time of each frame, may be added",
+            field_path,
+        )
+    url, seconds = parse_string(value.get("url"), f"{field_path}.url"), value.get("seconds", [])
+    if not isinstance(seconds, list) or not all(type(x) in (int, float) for x in seconds):
+        raise APIError(f"{field_path}.seconds must be a list of numbers", f"{field_path}.seconds")
+    return VideoPart(url, seconds=tuple(seconds))
 
 
 def _tool_calls(value: Any, field_path: str) -> tuple[ToolCall, ...]:

@@ -10,7 +10,7 @@ from agentrl_jax.formats.field_checks import (
     check_object,
     check_text,
 )
-from agentrl_jax.messages import ImagePart, Message, Role, TextPart, ToolCall
+from agentrl_jax.messages import ImagePart, Message, Role, TextPart, ToolCall, VideoPart
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -118,7 +118,21 @@ def _parse_part(value: Any, field: str) -> TextPart | ImagePart:
         check_keys(image, {"url", "detail"}, field, UNKNOWN_KEY)
         detail = check_text(image["detail"], f"{field}.detail") if "detail" in image else None
         return ImagePart(check_text(_required(image, "url", field), f"{field}.url"), detail)
-    raise FieldError(f"{field}.type", f"{kind!r:.40} is neither text nor image_url")
+    if kind == "video_url":
+        return _parse_video(data, field)
+    raise FieldError(f"{field}.type", f"{kind!r:.40} is none of text, image_url and video_url")
+
+
+def _parse_video(data: dict[str, Any], field: str) -> VideoPart:
+    check_keys(data, {"type", "video_url"}, field, UNKNOWN_KEY)
+    video = check_object(_required(data, "video_url", field), f"{field}.video_url")
+    field = f"{field}.video_url"
+    check_keys(video, {"url", "seconds"}, field, UNKNOWN_KEY)
+    seconds = check_list(video.get("seconds", []), f"{field}.seconds")
+    if not all(type(x) in (int, float) for x in seconds):
+        raise FieldError(f"{field}.seconds", "holds something that is no number")
+    url = check_text(_required(video, "url", field), f"{field}.url")
+    return VideoPart(url, seconds=tuple(seconds))
 
 
 def _parse_calls(value: Any, field: str) -> tuple[ToolCall, ...]:

@@ -14,7 +14,9 @@ FEATURE_BYTES = 512 * 2**20
 
 
 class FeatureCache:
-    """The features of images by content; an image runs alone, in one of a few programs."""
+    """The features of images by content; an image, or a temporal patch of a video, runs alone, in
+    one of a few programs.
+    """
 
     def __init__(
         self,
@@ -45,9 +47,17 @@ class FeatureCache:
         """
         features = self._features.get(image.digest)
         if features is None:
-            patches = ImagePatches(image.patches(), image.grid)
-            bucket = choose_bucket(image.num_patches, self.buckets)
-            features = self._run(params, patches, bucket)[: image.num_tokens].copy()
+            # Temporal patches attend to themselves only, so that each runs alone.
+            num_frames, rows, columns = image.grid
+            bucket = choose_bucket(image.num_patches // num_frames, self.buckets)
+            features = np.concatenate(
+                [
+                    self._run(params, ImagePatches(patches, (1, rows, columns)), bucket)[
+                        : image.num_tokens // num_frames
+                    ]
+                    for patches in np.split(image.patches(), num_frames)
+                ]
+            )
             self._features.put(image.digest, features, features.nbytes)
             self.num_encoded += 1
         return features

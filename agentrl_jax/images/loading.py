@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,9 +113,20 @@ def decode(encoded: bytes) -> np.ndarray:
     Raises:
         ImageError: no image of `FORMATS`, a damaged one, or more than `MAX_PIXELS`.
     """
-    image_module = pillow()
     import PIL.ImageOps
 
+    with opened(encoded) as image:
+        image.load()
+        return rgb(PIL.ImageOps.exif_transpose(image))
+
+
+@contextlib.contextmanager
+def opened(encoded: bytes) -> Iterator[Any]:
+    """The Pillow image of an encoded one; see `decode`.
+
+    What goes wrong while it is read is raised as an `ImageError`.
+    """
+    image_module = pillow()
     if not encoded:
         raise ImageError("an image is empty")
     try:
@@ -121,8 +134,7 @@ def decode(encoded: bytes) -> np.ndarray:
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise _too_many_pixels(width, height)
-            image.load()
-            return rgb(PIL.ImageOps.exif_transpose(image))
+            yield image
     except ImageError:
         raise
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
@@ -169,6 +181,13 @@ def encode_png(pixels: np.ndarray) -> bytes:
     Raises:
         ImageError: any other array, or one without pixels.
     """
+    file = io.BytesIO()
+    pillow_image(pixels).save(file, "PNG", compress_level=6)
+    return file.getvalue()
+
+
+def pillow_image(pixels: np.ndarray) -> Any:
+    """Pixels as a Pillow image; see `encode_png`."""
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
     if pixels.dtype != np.uint8 or not is_image or 0 in pixels.shape:
         raise ImageError(
@@ -177,9 +196,7 @@ def encode_png(pixels: np.ndarray) -> bytes:
         )
     if pixels.shape[0] * pixels.shape[1] > MAX_PIXELS:
         raise _too_many_pixels(pixels.shape[1], pixels.shape[0])
-    file = io.BytesIO()
-    pillow().fromarray(pixels).save(file, "PNG", compress_level=6)
-    return file.getvalue()
+    return pillow().fromarray(pixels)
 
 
 def data_url(encoded: bytes, kind: str = "png") -> str:

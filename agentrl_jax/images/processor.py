@@ -3,12 +3,13 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.image_grid import Grid
 from agentrl_jax.images.loading import ImageError, pillow
 
@@ -99,6 +100,8 @@ class ImageProcessor:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     resample: Literal["bicubic", "bilinear"] = "bicubic"
+    # of videos; None: they are refused
+    videos: "ImageProcessor | None" = field(default=None, metadata=OMITTED_AT_DEFAULT)
 
     @property
     def patch_width(self) -> int:
@@ -138,7 +141,7 @@ class ImageProcessor:
         )
         return np.asarray(image)
 
-    def patches(self, frames: Sequence[np.ndarray]) -> np.ndarray:
+    def patches(self, frames: Iterable[np.ndarray]) -> np.ndarray:
         """The patches of scaled frames, float32 [patches, patch_width].
 
         Args:
@@ -146,8 +149,8 @@ class ImageProcessor:
                 a video's last frame those that are missing.
         """
         n, p, b = self.frames_per_patch, self.patch_size, self.merge_size
-        frames = [*frames, *[frames[-1]] * (-len(frames) % n)]
-        video = np.stack(frames)  # [frames, height, width, 3]
+        video = np.stack([*frames])  # [frames, height, width, 3]
+        video = np.concatenate([video, *[video[-1:]] * (-len(video) % n)])
         rows, columns = video.shape[1] // p, video.shape[2] // p
         video = video.reshape(-1, n, rows // b, b, p, columns // b, b, p, 3)
         # (time, square row, square column, row, column, channel, frame, pixel row, pixel column)
@@ -171,16 +174,22 @@ CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def qwen2_5_vl_images(
-    min_pixels: int = 56 * 56, max_pixels: int = 28 * 28 * 1280
+    min_pixels: int = 56 * 56,
+    max_pixels: int = 28 * 28 * 1280,
+    videos: ImageProcessor | None = None,
 ) -> ImageProcessor:
-    """The images of Qwen2-VL and Qwen2.5-VL (arXiv 2502.13923)."""
+    """The images of Qwen2-VL and Qwen2.5-VL (arXiv 2502.13923), and videos where they are set."""
     size = PixelBudget(min_pixels, max_pixels)
-    return ImageProcessor(size, 14, 2, 2, CLIP_MEAN, CLIP_STD)
+    return ImageProcessor(size, 14, 2, 2, CLIP_MEAN, CLIP_STD, videos=videos)
 
 
-def qwen3_vl_images(min_pixels: int = 256 * 256, max_pixels: int = 4096 * 4096) -> ImageProcessor:
-    """The images of Qwen3-VL (arXiv 2511.21631)."""
-    return ImageProcessor(PixelBudget(min_pixels, max_pixels), 16, 2, 2)
+def qwen3_vl_images(
+    min_pixels: int = 256 * 256,
+    max_pixels: int = 4096 * 4096,
+    videos: ImageProcessor | None = None,
+) -> ImageProcessor:
+    """The images of Qwen3-VL (arXiv 2511.21631), and videos where they are set."""
+    return ImageProcessor(PixelBudget(min_pixels, max_pixels), 16, 2, 2, videos=videos)
 
 
 def qwen3_vl_videos(

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from agentrl_jax.errors import UserError
-from agentrl_jax.image_format import ImageLayout, ImageSpan
+from agentrl_jax.image_format import ImageLayout
 from agentrl_jax.images.cache import ModelImage
 from agentrl_jax.images.features import FEATURE_BYTES, FeatureCache
 from agentrl_jax.images.prompts import PromptImage
@@ -94,9 +94,10 @@ class ImageEncoder:
             f = self.format
             check_processor(image.image.processor, f)
             most = self._features.buckets[-1]
-            if image.image.num_patches > most:
+            num_patches = image.image.num_patches // image.image.grid[0]  # of a temporal patch
+            if num_patches > most:
                 raise ValueError(
-                    f"an image has {image.image.num_patches} patches and the engine takes at most "
+                    f"an image has {num_patches} patches and the engine takes at most "
                     f"{most}: lower max_pixels, or raise config.engine.image_patches"
                 )
             if f.bidirectional and image.image.num_tokens > self._longest_chunk:
@@ -119,5 +120,4 @@ def prompt_layout(
     """The positions of a prompt of so many tokens; None: those of a text."""
     if encoder is None or not images:
         return None
-    spans = [ImageSpan(image.start, image.image.grid) for image in images]
-    return encoder.format.layout(length, spans)
+    return encoder.format.layout(length, [image.image.span(image.start) for image in images])

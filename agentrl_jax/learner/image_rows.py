@@ -65,6 +65,8 @@ class ImagePacker:
         if f is None:
             raise UserError("the algorithm's `images` are set, but the policy sees no images")
         check_processor(config.processor, f)
+        if config.processor.videos is not None:
+            check_processor(config.processor.videos, f)
         if config.patches < 1 or config.patches % f.patches_per_token:
             raise UserError(
                 f"the patches of a batch row are a multiple of {f.patches_per_token}, not "
@@ -141,7 +143,7 @@ class ImagePacker:
                 index[row, start : start + image.num_tokens] = tokens
                 num_tokens[row] += image.num_tokens
                 images_of_row[row].append(image)
-                spans.append(ImageSpan(span.start, image.grid))
+                spans.append(image.span(span.start))
             layout = f.layout(len(sequence), spans)
             columns = slice(offset, offset + len(sequence))
             if rope is not None and layout.rope_positions is not None:

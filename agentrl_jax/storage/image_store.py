@@ -1,4 +1,4 @@
-"""`ImageStore`: the images of a trajectory log, each stored once, in a folder beside it.
+"""`ImageStore`: the images and videos of a trajectory log, each stored once, in a folder beside it.
 
 In the log the URL of an image is the SHA-256 of its bytes:
 
@@ -136,7 +136,8 @@ class ImageStore:
 def _map_urls(data: Mapping[str, Any], change: Callable[[str], str]) -> None:
     """Change the URLs of all images of a trajectory's messages and calls in place."""
     for part in _image_parts(data):
-        part["image_url"]["url"] = change(part["image_url"]["url"])
+        source = part[part["type"]]
+        source["url"] = change(source["url"])
 
 
 def _image_parts(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -147,4 +148,4 @@ def _image_parts(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield from call.get("images", ())
     for message in messages:
         if isinstance(message["content"], list):
-            yield from (part for part in message["content"] if part["type"] == "image_url")
+            yield from (part for part in message["content"] if part["type"] != "text")

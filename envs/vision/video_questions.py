@@ -30,6 +30,7 @@ from agentrl_jax.envs.vision.videos import (
     render_frame,
 )
 from agentrl_jax.images.loading import image_part
+from agentrl_jax.images.videos import video_part
 from agentrl_jax.messages import ImagePart, Message, TextPart, user
 
 _LONG_SECONDS = 300  # FrameThinker shows 8 frames of a range, and 12 of a longer video
@@ -112,6 +113,7 @@ class VideoQuestions(ImageEnvironment):
         choose: whether frames may be chosen; else the only action is the answer.
         clock: whether frames show their time.
         view: side of the frames that are shown.
+        as_video: whether frames that are shown at once are one video; else each is an image.
         horizon: turns before truncation.
         instruction: whether the opening says how to act.
     """
@@ -139,6 +141,7 @@ class VideoQuestions(ImageEnvironment):
         horizon: int = 5,
         instruction: bool = True,
         render_mode: str | None = None,
+        as_video: bool = False,
     ) -> None:
         super().__init__(split, kinds, horizon, instruction, render_mode)
         self.reward_of, self.reward_bounds = FRAME_REWARDS[
@@ -149,6 +152,7 @@ class VideoQuestions(ImageEnvironment):
         self.can_choose = checked_bool("choose", choose)
         self.clock = checked_bool("clock", clock)
         self.view = checked_int("view", view, 28, 1024)
+        self.as_video = checked_bool("as_video", as_video)
         self.rules = f"Answer a question about a video in at most {horizon} turns. Write {FORMS}."
         self.video, self.question = _NO_VIDEO, _NO_QUESTION
         self._rewind()
@@ -172,6 +176,11 @@ class VideoQuestions(ImageEnvironment):
 
     def _frames_shown(self, frames: Sequence[int], text: str) -> Message:
         parts: list[TextPart | ImagePart] = []
+        if self.as_video and len(frames := list(dict.fromkeys(frames))) > 1:
+            pixels = [render_frame(self.video, frame, self.view) for frame in frames]
+            video = video_part(pixels, [frame / self.video.rate for frame in frames])
+            numbers = ", ".join(map(str, frames))
+            return Message("user", (TextPart(f"frames {numbers}:"), video, TextPart(text)))
         for frame in frames:
             image = render_frame(self.video, frame, self.view)
             parts += [TextPart(f"frame {frame}:"), image_part(image)]

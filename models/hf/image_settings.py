@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.processor import (
@@ -11,7 +11,9 @@ from agentrl_jax.images.processor import (
     PixelBudget,
     gemma3_images,
     qwen2_5_vl_images,
+    qwen2_5_vl_videos,
     qwen3_vl_images,
+    qwen3_vl_videos,
 )
 from agentrl_jax.images.prompts import (
     ChatImages,
@@ -24,11 +26,13 @@ from agentrl_jax.models.hf.families import Json
 
 # Of each `model_type`: the images of its prompts, and the preprocessing where the folder has none.
 FAMILY_IMAGES: dict[str, tuple[Callable[..., ChatImages], ImageProcessor]] = {
-    "qwen2_5_vl": (qwen2_5_vl_chat_images, qwen2_5_vl_images()),
-    "qwen3_vl": (qwen3_vl_chat_images, qwen3_vl_images()),
+    "qwen2_5_vl": (qwen2_5_vl_chat_images, qwen2_5_vl_images(videos=qwen2_5_vl_videos())),
+    "qwen3_vl": (qwen3_vl_chat_images, qwen3_vl_images(videos=qwen3_vl_videos())),
     "gemma3": (gemma3_chat_images, gemma3_images()),
 }
-PREPROCESSOR_FILE, PROCESSOR_FILE = "preprocessor_config.json", "processor_config.json"
+# The files that may hold the preprocessing, and the field in which it is.
+IMAGE_FILES = (("preprocessor_config.json", ""), ("processor_config.json", "image_processor"))
+VIDEO_FILES = (("video_preprocessor_config.json", ""), ("processor_config.json", "video_processor"))
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # PIL's numbers
 # What every `ImageProcessor` does, or never does.
 FIXED_SETTINGS: Json = {
@@ -40,12 +44,14 @@ FIXED_SETTINGS: Json = {
 
 
 def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
-    """The images of a folder's model, by its preprocessor_config.json or processor_config.json;
-    None: it sees none.
+    """The images of a folder's model, and videos where it takes them, by its
+    preprocessor_config.json, video_preprocessor_config.json or processor_config.json; None: it sees
+    none.
 
     Args:
         origin: of the policy.
-        max_tokens: of an image: larger ones are scaled to fewer pixels than the folder allows.
+        max_tokens: of an image, and of a temporal patch of a video: larger ones are scaled to fewer
+            pixels than the folder allows.
 
     Raises:
         UserError: the preprocessing is another than `ImageProcessor`'s, or no image fits.
@@ -54,12 +60,15 @@ def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
     if family is None:
         return None
     chat_images, default = family
-    processor = _with_settings(default, _settings(origin))
-    return chat_images(_limited(processor, max_tokens))
+    processor = _limited(_with_settings(default, _settings(origin, IMAGE_FILES)), max_tokens)
+    if default.videos is not None:
+        videos = _with_settings(default.videos, _settings(origin, VIDEO_FILES))
+        processor = dataclasses.replace(processor, videos=_limited_videos(videos, max_tokens))
+    return chat_images(processor)
 
 
-def _settings(origin: HFOrigin) -> Json:
-    for name, field in ((PREPROCESSOR_FILE, ""), (PROCESSOR_FILE, "image_processor")):
+def _settings(origin: HFOrigin, files: Sequence[tuple[str, str]]) -> Json:
+    for name, field in files:
         try:
             data = json.loads(origin.files.get(name, b"{}"))
         except ValueError as error:
@@ -108,7 +117,7 @@ def _size(default: ImageProcessor, settings: Json) -> FixedSize | PixelBudget:
     assert isinstance(default.size, PixelBudget)
     low = settings.get("min_pixels", size.get("shortest_edge", default.size.min_pixels))
     high = settings.get("max_pixels", size.get("longest_edge", default.size.max_pixels))
-    return PixelBudget(int(low), int(high))
+    return PixelBudget(int(low), int(high), default.size.of_whole_video)
 
 
 def _limited(processor: ImageProcessor, max_tokens: int) -> ImageProcessor:
@@ -130,11 +139,26 @@ def _limited(processor: ImageProcessor, max_tokens: int) -> ImageProcessor:
     return processor
 
 
+def _limited_videos(videos: ImageProcessor, max_tokens: int) -> ImageProcessor:
+    """The processor, of whose temporal patches none has more tokens."""
+    assert isinstance(videos.size, PixelBudget)
+    high = max_tokens * (videos.patch_size * videos.merge_size) ** 2
+    if videos.size.of_whole_video:
+        high *= videos.frames_per_patch
+    high = min(videos.size.max_pixels, high)
+    low = min(videos.size.min_pixels, high)
+    return dataclasses.replace(
+        videos, size=dataclasses.replace(videos.size, min_pixels=low, max_pixels=high)
+    )
+
+
 def max_image_patches(processor: ImageProcessor) -> int:
-    """The most patches of an image."""
+    """The most patches of an image, or of a temporal patch of a video."""
     size, factor = processor.size, processor.patch_size * processor.merge_size
     if isinstance(size, PixelBudget):
-        return size.max_pixels // factor**2 * processor.merge_size**2
+        pixels = size.max_pixels // (processor.frames_per_patch if size.of_whole_video else 1)
+        most = pixels // factor**2 * processor.merge_size**2
+        return max(most, max_image_patches(processor.videos) if processor.videos else 0)
     height, width = size.of(1, 1, factor)
     return height * width // processor.patch_size**2
 

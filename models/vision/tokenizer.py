@@ -1,16 +1,18 @@
 """Tokenizers for small models that see, which need no download."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerFast
 
+from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.models.tokenizers import byte_tokenizer, train_bpe
 
 IMAGE_PAD = "<|image_pad|>"
+VIDEO_PAD = "<|video_pad|>"
 VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE_PAD)
-# ChatML whose messages may hold images, which stand between two tokens as in Qwen2-VL's. Of tools
-# the name and the description are shown.
+# ChatML whose messages may hold images and videos, which stand between two tokens as in Qwen2-VL's.
+# Of tools the name and the description are shown.
 CHATML_WITH_IMAGES = """\
 {%- if tools %}{{ '<|im_start|>system\n' }}
 {%- for tool in tools %}{{ tool.function.name + ': ' + tool.function.description + '\n' }}
@@ -19,21 +21,27 @@ CHATML_WITH_IMAGES = """\
 {{- '<|im_start|>' + message['role'] + '\\n' }}
 {%- if message['content'] is string %}{{ message['content'] }}{% else %}
 {%- for part in message['content'] %}
-{{- '<|vision_start|><|image_pad|><|vision_end|>' if part.type == 'image' else part.text }}
+{%- if part.type in ('image', 'video') %}
+{{- '<|vision_start|><|' + part.type + '_pad|><|vision_end|>' }}
+{%- else %}{{ part.text }}{% endif %}
 {%- endfor %}{% endif %}
 {{- '<|im_end|>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 
-def vision_byte_tokenizer() -> PreTrainedTokenizerFast:
-    """`byte_tokenizer(chat=True)` with the tokens of images and a template that shows them."""
-    return _with_images(byte_tokenizer(chat=True))
+def vision_byte_tokenizer(videos: bool = False) -> PreTrainedTokenizerFast:
+    """`byte_tokenizer(chat=True)` with the tokens of images, or of videos too, and a template that
+    shows them.
+    """
+    return _with_images(byte_tokenizer(chat=True), videos)
 
 
-def _with_images(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """The tokenizer with the tokens of images and a template that shows them."""
-    tokenizer.add_tokens(list(VISION_TOKENS), special_tokens=True)
+def _with_images(
+    tokenizer: PreTrainedTokenizerFast, videos: bool = False
+) -> PreTrainedTokenizerFast:
+    """The tokenizer with the tokens of images, or of videos too, and a template that shows them."""
+    tokenizer.add_tokens([*VISION_TOKENS, *[VIDEO_PAD][:videos]], special_tokens=True)
     tokenizer.chat_template = CHATML_WITH_IMAGES
     return tokenizer
 
@@ -53,6 +61,9 @@ class VisionBPETokenizer:
     """
 
     vocab_size: int = 512  # without the tokens of images
+    # whether there is a token of videos too
+    videos: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
 
     def __call__(self, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-        return _with_images(train_bpe(texts, self.vocab_size, chat=True, split_digits=True))
+        tokenizer = train_bpe(texts, self.vocab_size, chat=True, split_digits=True)
+        return _with_images(tokenizer, self.videos)

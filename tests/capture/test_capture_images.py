@@ -1,28 +1,33 @@
 """Agent programs send images as OpenAI's clients do, and the policy sees them."""
 
 import contextlib
+import io
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 import openai
 import pytest
+from PIL import Image
 from support.capture_server import CaptureFixture, capture_fixture
 from support.vision_policies import picture, processor_of, vision_config
 
 from agentrl_jax.context import FullHistory
-from agentrl_jax.images.loading import image_part
+from agentrl_jax.images.loading import data_url, image_part
 from agentrl_jax.images.prompts import qwen3_vl_chat_images
+from agentrl_jax.images.videos import video_part
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
-from agentrl_jax.messages import ImagePart
-from agentrl_jax.models.vision.tokenizer import vision_byte_tokenizer
+from agentrl_jax.messages import ImagePart, VideoPart
+from agentrl_jax.models.vision.tokenizer import VIDEO_PAD, vision_byte_tokenizer
 from agentrl_jax.renderer import ChatRenderer
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, Sampling
 
-TOKENIZER = vision_byte_tokenizer()
+TOKENIZER = vision_byte_tokenizer(videos=True)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +96,24 @@ def test_the_same_words_with_another_image_are_another_prompt(capture: CaptureFi
     assert second_call.parent is None and not second_call.extends(first_call)
 
 
+def test_a_program_may_send_videos(capture: CaptureFixture):
+    """A GIF in the part that vLLM takes, and frames with times of their own."""
+    session = capture.session()
+    frames = [picture(12, 12, i) for i in range(4)]
+    file = io.BytesIO()
+    first, *others = map(Image.fromarray, frames)
+    first.save(file, "GIF", save_all=True, append_images=others, duration=500)
+    gif, timed = VideoPart(data_url(file.getvalue(), "gif")), video_part(frames, [3, 4, 5, 6])
+    client_of(capture, session).chat.completions.create(
+        model="a", messages=[user("look", gif), user(timed, "x")]
+    )
+    (call,) = calls_of(capture, session)
+    assert [replace(part, temporal_patch=None) for part in call.images] == [gif, gif, timed, timed]
+    text = str(TOKENIZER.decode(call.prompt))
+    assert re.findall(r"<([\d.]+) seconds>", text) == ["0.2", "1.2", "3.5", "5.5"]
+    assert text.count(VIDEO_PAD) == sum(end - start for start, end in call.image_spans) > 4
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
@@ -101,9 +124,23 @@ def test_the_same_words_with_another_image_are_another_prompt(capture: CaptureFi
         ({"role": "user", "content": [{"type": "image_url"}]}, "must be"),
         ({"role": "user", "content": [{"type": "audio"}]}, "must be"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": 3}}]}, "url"),
+        ({"role": "user", "content": [{"type": "video_url"}]}, "video_url must be"),
+        (user(VideoPart("data:video/mp4;base64,AAAA")), "needs a decoder"),
+        (user(VideoPart(image_part(picture(9, 9, 0)).url)), "at least 2 frames, not 1"),
+        (
+            {
+                "role": "user",
+                "content": [{"type": "video_url", "video_url": {"url": "data:", "seconds": ["0"]}}],
+            },
+            "list of numbers",
+        ),
+        (
+            {"role": "system", "content": [VideoPart("data:").to_dict()]},
+            "holds a video, which only",
+        ),
         ({"role": "system", "content": [image_part(picture(9, 9, 0)).to_dict()]}, "only a user"),
     ],
-    ids=range(8),
+    ids=range(13),
 )
 def test_what_is_no_image_is_refused(capture: CaptureFixture, message: Any, expected: str):
     client = client_of(capture, capture.session())

@@ -1,5 +1,7 @@
 """`VideoQuestions`: answers from rendered frames, consistency and rewards by table, bad actions."""
 
+import re
+
 import numpy as np
 import pytest
 from support.env_episodes import play_scripted_episode
@@ -16,7 +18,8 @@ from agentrl_jax.envs.vision.images import COLORS
 from agentrl_jax.envs.vision.video_questions import VideoQuestions, turn_text
 from agentrl_jax.envs.vision.videos import VIDEO_QUESTIONS, clock_text, render_frame
 from agentrl_jax.images.loading import ImageReader
-from agentrl_jax.messages import TextPart
+from agentrl_jax.images.videos import read_video
+from agentrl_jax.messages import TextPart, VideoPart
 
 
 def video_env(seed: int = 0, **options) -> VideoQuestions:
@@ -199,3 +202,26 @@ def test_without_a_choice_the_answer_is_the_only_action():
     env = video_env(choose=False, opening_frames=16)
     (reply,), *_ = env.step(turn_text("20 60", "choose frames between 20 and 60"))
     assert "Invalid action" in reply.text and not reply.images
+
+
+def test_frames_at_once_may_be_one_video():
+    """The opening and a choice; a choice of one frame is an image."""
+    env, frames = video_env(3, opening_frames=4), video_env(3, opening_frames=4, as_video=True)
+    choices = ("choose frames between 10 and 40", "choose frames between 10 and 12")
+    opening, _ = frames.reset(seed=3)
+    messages = [(opening[0], env.reset(seed=3)[0][0])]
+    texts = [turn_text(f"I look between frames {c[22:]}.", c) for c in choices]
+    messages += [(frames.step(text)[0][0], env.step(text)[0][0]) for text in texts]
+    for message, expected in messages:
+        pixels = [ImageReader().pixels(part) for part in expected.images]
+        numbers = [int(x) for x in re.findall(r"frame (\d+):", expected.text)]
+        (part,) = message.images
+        if len(pixels) == 1:
+            assert message == expected
+            continue
+        assert isinstance(part, VideoPart)
+        video = read_video(ImageReader(), part)
+        assert np.array_equal(np.stack(video.frames), np.stack(pixels))
+        np.testing.assert_allclose(video.seconds, np.array(numbers) / env.video.rate)
+        assert message.text.startswith(f"frames {', '.join(map(str, numbers))}:")
+    assert frames.images_shown == env.images_shown and messages[-1][0] == messages[-1][1]

@@ -191,11 +191,24 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "5"}
         (line_of({"role": "user", "content": []}), ", messages[0].content: is an empty list"),
         (
             line_of({"role": "user", "content": [{"type": "input_audio"}]}),
-            ", messages[0].content[0].type: 'input_audio' is neither text nor image_url",
+            ", messages[0].content[0].type: 'input_audio' is none of text, image_url and video_url",
         ),
         (
             line_of({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
             ", messages[0].content[0].image_url.url: is missing",
+        ),
+        (
+            line_of({"role": "user", "content": [{"type": "video_url", "video_url": {}}]}),
+            ", messages[0].content[0].video_url.url: is missing",
+        ),
+        (
+            line_of(
+                {
+                    "role": "user",
+                    "content": [{"type": "video_url", "video_url": {"url": "", "seconds": ["1"]}}],
+                }
+            ),
+            ", messages[0].content[0].video_url.seconds: holds something that is no number",
         ),
         (
             line_of({"role": "system", "content": [FULL_RECORD["messages"][3]["content"][1]]}),

@@ -79,7 +79,7 @@ def test_a_tool_crops_what_the_model_saw_smaller():
     """The message keeps all pixels, of which the model's budget shows a few."""
     large = image_part(picture(400, 300, 1))
     scaled = RENDERER.render([Message("user", (large,))]).images[0].image
-    assert scaled.pixels.shape[0] < 100
+    assert scaled.frames.shape[1] < 100
     closer = image_part(crop(ImageReader().pixels(large), 0.0, 0.0, 0.1, 0.1))
     assert np.array_equal(ImageReader().pixels(closer), picture(400, 300, 1)[:40, :30])
 

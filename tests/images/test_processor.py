@@ -191,7 +191,7 @@ def test_the_cache_shares_equal_images_and_forgets_the_longest_unused():
 def test_an_image_larger_than_the_cache_is_still_shown():
     cache = ImageCache(ImageProcessor(FixedSize(64), 4, 2), max_bytes=10)
     for seed in (1, 2):  # the newest stays
-        assert cache.get(image_part(random_pixels(9, 9, seed))).pixels.shape == (64, 64, 3)
+        assert cache.get(image_part(random_pixels(9, 9, seed))).frames.shape == (1, 64, 64, 3)
         assert cache.num_bytes == 64 * 64 * 3
 
 

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from agentrl_jax.images.videos import video_part
 from agentrl_jax.launch.shown_images import ImageFolder
 from agentrl_jax.messages import ImagePart, Message, TextPart, user
 
@@ -17,6 +20,14 @@ def test_images_become_numbered_files(tmp_path: Path):
     assert folder.text_of(message) == f"[image: {first}]\na [image: {second}]\nb"
     assert first.read_bytes() == second.read_bytes() == b"\x89PNG\r\n\x1a\n"
     assert folder.text_of(user("plain")) == "plain" and len(list(first.parent.iterdir())) == 2
+
+
+def test_a_video_becomes_an_animated_file(tmp_path: Path):
+    video = video_part(list(np.zeros((3, 4, 4, 3), np.uint8)), range(3))
+    text = ImageFolder(str(tmp_path)).text_of(Message("user", (video,)))
+    assert text == f"[video: {tmp_path / '000.png'}]\n"
+    with Image.open(tmp_path / "000.png") as image:
+        assert getattr(image, "n_frames", 1) == 3
 
 
 @pytest.mark.parametrize(

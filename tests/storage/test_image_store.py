@@ -1,5 +1,6 @@
 """Images of a trajectory log: each is one file, and what is lost or damaged is named."""
 
+import dataclasses
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ import pytest
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.loading import image_part
+from agentrl_jax.images.videos import video_part
 from agentrl_jax.messages import ImagePart, Message, TextPart, assistant, user
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.storage.trajectory_recorder import TrajectoryRecorder
@@ -46,6 +48,22 @@ def test_an_image_is_stored_once(tmp_path: Path):
     assert first.opening[1].images == first.calls[0].images == (image,)
     assert second.calls[1].images == (image, picture(1))
     assert first.calls[0].images[0].url is second.opening[1].images[0].url  # shared in memory
+
+
+def test_a_video_is_stored_once_for_all_of_its_spans(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    video = video_part(
+        list(np.random.default_rng(0).integers(0, 256, (4, 9, 9, 3), np.uint8)), range(4)
+    )
+    patches = tuple(dataclasses.replace(video, temporal_patch=i) for i in range(2))
+    with_video = trajectory(picture(0), video)
+    call = dataclasses.replace(with_video.calls[0], image_spans=((0, 1), (1, 2)), images=patches)
+    turn = dataclasses.replace(with_video.turns[0], calls=(call,))
+    trajectory_log.write(path, [dataclasses.replace(with_video, turns=(turn,))], 0, "rl")
+    assert len(stored(tmp_path)) == 2 and b"base64" not in path.read_bytes()
+    (record,) = trajectory_log.read(path)
+    assert record.trajectory.calls[0].images == patches
+    assert record.trajectory.opening[1].images == (picture(0), video)
 
 
 def test_a_missing_or_damaged_image_is_named(tmp_path: Path):

@@ -26,8 +26,17 @@ images = st.tuples(texts, st.none() | texts).map(
         "image_url": {"url": image[0]} | ({"detail": image[1]} if image[1] is not None else {}),
     }
 )
+seconds = st.lists(st.floats(0, 100) | st.integers(0, 100), min_size=1, max_size=3)
+videos = st.tuples(texts, st.none() | seconds).map(
+    lambda video: {
+        "type": "video_url",
+        "video_url": {"url": video[0]} | ({"seconds": video[1]} if video[1] is not None else {}),
+    }
+)
 text_parts = texts.map(lambda text: {"type": "text", "text": text})
-user_contents = st.one_of(texts, st.lists(st.one_of(text_parts, images), min_size=1, max_size=3))
+user_contents = st.one_of(
+    texts, st.lists(st.one_of(text_parts, images, videos), min_size=1, max_size=3)
+)
 assistant_contents = st.one_of(texts, st.lists(text_parts, min_size=1, max_size=2))
 
 

@@ -1,5 +1,6 @@
 """Small policies that see, of the kinds of Qwen2.5-VL, Qwen3-VL and Gemma 3, and their images."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentrl_jax.image_format import ImagePatches, ImageSpan
+from agentrl_jax.image_format import ImagePatches
 from agentrl_jax.images.cache import ImageCache, ModelImage
 from agentrl_jax.images.loading import image_part
 from agentrl_jax.images.processor import FixedSize, ImageProcessor, PixelBudget
 from agentrl_jax.images.prompts import PromptImage
+from agentrl_jax.images.videos import video_part
 from agentrl_jax.models.rope import Rope
 from agentrl_jax.models.vision.config import VisionConfig
 from agentrl_jax.models.vision.policy import VisionLanguageConfig, VisionLanguageModel
@@ -50,7 +52,9 @@ def processor_of(policy: VisionLanguageModel) -> ImageProcessor:
     f = policy.image_format
     side = f.fixed_side * f.patch_size
     size = FixedSize(side) if side else PixelBudget(8 * 8, 32 * 32)
-    return ImageProcessor(size, f.patch_size, f.merge_size, f.temporal_patch_size)
+    images = ImageProcessor(size, f.patch_size, f.merge_size, f.temporal_patch_size)
+    videos = dataclasses.replace(images, size=PixelBudget(8 * 8, 16 * 16))
+    return dataclasses.replace(images, videos=None if side else videos)
 
 
 def picture(height: int, width: int, seed: int) -> np.ndarray:
@@ -59,6 +63,18 @@ def picture(height: int, width: int, seed: int) -> np.ndarray:
 
 def model_image(policy: VisionLanguageModel, height: int, width: int, seed: int) -> ModelImage:
     return ImageCache(processor_of(policy)).get(image_part(picture(height, width, seed)))
+
+
+def model_video(
+    policy: VisionLanguageModel, frames: int, height: int, width: int, seed: int, fps: float = 1.0
+) -> list[ModelImage]:
+    """A video of random frames, or, as in Qwen3-VL's prompts, its temporal patches."""
+    pixels = [picture(height, width, 100 * seed + i) for i in range(frames)]
+    part = video_part(pixels, [i / fps for i in range(frames)])
+    video = ImageCache(processor_of(policy)).get(part)
+    if policy.config.rope.interleaved:
+        return [video.temporal_patch(i) for i in range(video.grid[0])]
+    return [video]
 
 
 def prompt_of(parts: Sequence[int | ModelImage], seed: int = 0) -> tuple[np.ndarray, list[Any]]:
@@ -78,7 +94,7 @@ def reference_logp(
 ) -> np.ndarray:
     """The log-probs of a call's action in one forward pass, the tower included."""
     f, ids = policy.image_format, call.ids
-    layout = f.layout(len(ids), [ImageSpan(x.start, x.image.grid) for x in images])
+    layout = f.layout(len(ids), [x.image.span(x.start) for x in images])
     index = np.full((1, len(ids)), -1, np.int32)
     first = 0
     for x in images:

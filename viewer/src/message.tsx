@@ -41,9 +41,10 @@ function Content({ content }: { content: Message["content"] }) {
 
 function Part({ part }: { part: ContentPart }) {
   if (typeof part?.text === "string") return <Text text={part.text} />;
-  const url = part?.image_url?.url;
-  if (isImageData(url)) return <img src={url} alt="Image in the message" />;
-  return <p class="dim">[image that is not inside the record: {visible(asText(url).slice(0, 200))}]</p>;
+  const kind = part?.video_url ? "video" : "image";
+  const url = (part?.video_url ?? part?.image_url)?.url;
+  if (isImageData(url)) return <img src={url} alt={kind === "video" ? "Video in the message" : "Image in the message"} />;
+  return <p class="dim">[{kind} that is not inside the record: {visible(asText(url).slice(0, 200))}]</p>;
 }
 
 /** Text with its line breaks; the rest of a long one on request. */

@@ -7,6 +7,8 @@ export interface ContentPart {
   type?: string;
   text?: string;
   image_url?: { url?: string };
+  /** an animated image */
+  video_url?: { url?: string };
 }
 
 export interface ToolCall {

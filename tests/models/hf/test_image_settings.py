@@ -119,6 +119,27 @@ def test_the_settings_of_published_folders_are_read():
     assert max_image_patches(gemma) == 64 * 64 and image_programs(gemma) == (64 * 64,)
 
 
+def test_the_video_settings_of_folders_are_read():
+    sizes = {"size": {"longest_edge": 25165824, "shortest_edge": 4096}}
+    for name, settings in (
+        ("video_preprocessor_config.json", {**QWEN3, **sizes}),
+        (PROCESSOR, {"image_processor": QWEN3, "video_processor": {**QWEN3, **sizes}}),
+    ):
+        images = folder_images(origin("qwen3_vl", name, settings), 100_000)
+        assert images is not None and images.videos is not None
+        videos = images.processor.videos
+        assert videos is not None and videos.size == PixelBudget(4096, 25165824, True)
+    default = processor_of(origin("qwen2_5_vl", PREPROCESSOR, QWEN2_5), 64).videos
+    assert default is not None and default.size == PixelBudget(64 * 28**2, 64 * 28**2)
+    limited = processor_of(origin("qwen3_vl"), 100)
+    assert limited.videos is not None and limited.videos.size == PixelBudget(
+        128 * 32**2, 2 * 100 * 32**2, True
+    )
+    assert max_image_patches(limited) == 400
+    gemma = folder_images(origin("gemma3"), 256)
+    assert gemma is not None and gemma.videos is None
+
+
 def test_a_folder_without_settings_has_those_of_its_family():
     assert processor_of(origin("qwen3_vl")).patch_size == 16
     assert folder_images(origin("qwen3"), 9) is None
