@@ -44,7 +44,8 @@ def column_bits(
     key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], columns: UInt32[AnyArray, "B N"]
 ) -> UInt32[Array, "B N"]:
     """`random_bits` of some columns."""
-    first, second = _hash_words(*jnp.asarray(key).T, counter)
+    key = jnp.asarray(key)
+    first, second = _hash_words(key[:, 0], key[:, 1], counter)
     return hash_bits(hash_bits(jnp.asarray(columns) ^ first[:, None]) + second[:, None])
 
 
@@ -54,7 +55,8 @@ def array_bits(
     """Random numbers that depend on the key, the array's number and the index in the array, however
     it is sharded.
     """
-    first, second = _hash_words(*jnp.asarray(key), jnp.uint32(number))
+    key = jnp.asarray(key)
+    first, second = _hash_words(key[0], key[1], jnp.uint32(number))
     index = jnp.zeros(shape, jnp.uint32)
     for axis in range(len(shape)):
         stride = np.uint32(math.prod(shape[axis + 1 :]) % 2**32)
