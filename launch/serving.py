@@ -74,14 +74,16 @@ def check_dtype(name: str) -> None:
 def served_from_folder(folder: Path, dtype: str, positions: int, rows: int) -> ServedPolicy:
     """The model of a Hugging Face folder with its chat template, or else plain transcripts.
 
-    A model with a vision tower is shown images, of at most half of the positions each.
+    A model with a vision tower is shown images, of at most half of the positions each, and videos
+    where its tokenizer has their token.
     """
     engine = EngineConfig(rows=rows or 16, positions=positions or 2048, prefill_chunk=64)
     policy, params = models.load(folder, engine.devices(), param_dtype=dtype, compute_dtype=dtype)
     tokenizer = FolderTokenizer(str(folder))(())
     images = None
     if tokenizer.chat_template and policy.origin is not None:
-        images = folder_images(policy.origin, engine.positions // 2)
+        tokens = tokenizer.get_added_vocab()
+        images = folder_images(policy.origin, engine.positions // 2, tokens)
     if images is not None:
         engine = dataclasses.replace(engine, image_patches=image_programs(images.processor))
     renderer = (

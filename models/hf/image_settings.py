@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.images.processor import (
@@ -16,6 +16,7 @@ from agentrl_jax.images.processor import (
     qwen3_vl_videos,
 )
 from agentrl_jax.images.prompts import (
+    VIDEO,
     ChatImages,
     gemma3_chat_images,
     qwen2_5_vl_chat_images,
@@ -43,7 +44,9 @@ FIXED_SETTINGS: Json = {
 }
 
 
-def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
+def folder_images(
+    origin: HFOrigin, max_tokens: int, added_tokens: Collection[str]
+) -> ChatImages | None:
     """The images of a folder's model, and videos where it takes them, by its
     preprocessor_config.json, video_preprocessor_config.json or processor_config.json; None: it sees
     none.
@@ -52,6 +55,7 @@ def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
         origin: of the policy.
         max_tokens: of an image, and of a temporal patch of a video: larger ones are scaled to fewer
             pixels than the folder allows.
+        added_tokens: of the folder's tokenizer; without that of videos none are taken.
 
     Raises:
         UserError: the preprocessing is another than `ImageProcessor`'s, or no image fits.
@@ -61,10 +65,11 @@ def folder_images(origin: HFOrigin, max_tokens: int) -> ChatImages | None:
         return None
     chat_images, default = family
     processor = _limited(_with_settings(default, _settings(origin, IMAGE_FILES)), max_tokens)
-    if default.videos is not None:
-        videos = _with_settings(default.videos, _settings(origin, VIDEO_FILES))
-        processor = dataclasses.replace(processor, videos=_limited_videos(videos, max_tokens))
-    return chat_images(processor)
+    videos = default.videos if VIDEO in added_tokens else None
+    if videos is not None:
+        videos = _with_settings(videos, _settings(origin, VIDEO_FILES))
+        videos = _limited_videos(videos, max_tokens)
+    return chat_images(dataclasses.replace(processor, videos=videos))
 
 
 def _settings(origin: HFOrigin, files: Sequence[tuple[str, str]]) -> Json:

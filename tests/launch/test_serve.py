@@ -20,6 +20,7 @@ from support.vision_policies import picture, vision_config  # noqa: E402
 from agentrl_jax import models  # noqa: E402
 from agentrl_jax.errors import UserError  # noqa: E402
 from agentrl_jax.images.loading import image_part  # noqa: E402
+from agentrl_jax.images.videos import video_part  # noqa: E402
 from agentrl_jax.launch.api_keys import resolve_api_key  # noqa: E402
 from agentrl_jax.launch.serving import (  # noqa: E402
     served_from_folder,
@@ -103,16 +104,17 @@ def test_a_model_folder_is_served_to_clients_with_the_key(tmp_path: Path):
 
 def vision_folder(folder: Path) -> Path:
     """A random Qwen3-VL, with the preprocessing of its tower's patches."""
-    tokenizer = vision_byte_tokenizer()
+    tokenizer = vision_byte_tokenizer(videos=True)
     policy = vision_config("Qwen3-VL", qk_norm=True).build(len(tokenizer))
     models.save(folder, policy, policy.init(jax.random.key(0)))
     tokenizer.save_pretrained(folder)
     settings = {"patch_size": 4, "min_pixels": 64, "max_pixels": 32 * 32}
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
+        (folder / name).write_text(json.dumps(settings))
     return folder
 
 
-def test_a_folder_with_a_vision_tower_is_shown_images(tmp_path: Path):
+def test_a_folder_with_a_vision_tower_is_shown_images_and_videos(tmp_path: Path):
     served = served_from_folder(vision_folder(tmp_path), "float32", positions=128, rows=1)
     assert served.engine.image_patches == (16, 64)
 
@@ -137,6 +139,12 @@ def test_a_folder_with_a_vision_tower_is_shown_images(tmp_path: Path):
             with pytest.raises(openai.BadRequestError, match="nothing is downloaded"):
                 bad = message(ImagePart("https://example.invalid/a.png"))
                 await client.chat.completions.create(messages=[bad], **chat)
+            clip = video_part([picture(16, 16, seed) for seed in range(4)], [0, 1, 2, 3])
+            asked: Any = message()
+            asked["content"].insert(0, clip.to_dict())
+            reply = await client.chat.completions.create(messages=[asked], **chat)
+            # Two temporal patches: a time of 13 bytes, 2 x 2 tokens and two that enclose them.
+            assert reply.usage.prompt_tokens - lengths[0] == 2 + 2 * (13 + 4 + 2)
 
     asyncio.run(ask())
 

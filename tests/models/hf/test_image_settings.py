@@ -16,6 +16,7 @@ from agentrl_jax.models.decoder import HFOrigin
 from agentrl_jax.models.hf.image_settings import folder_images, image_programs, max_image_patches
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
+TOKENS = ("<|image_pad|>", "<|video_pad|>")
 
 
 def origin(model_type: str, name: str = PREPROCESSOR, settings: Any = None) -> HFOrigin:
@@ -24,7 +25,7 @@ def origin(model_type: str, name: str = PREPROCESSOR, settings: Any = None) -> H
 
 
 def processor_of(origin: HFOrigin, max_tokens: int = 100_000) -> ImageProcessor:
-    images = folder_images(origin, max_tokens)
+    images = folder_images(origin, max_tokens, TOKENS)
     assert images is not None
     return images.processor
 
@@ -125,7 +126,7 @@ def test_the_video_settings_of_folders_are_read():
         ("video_preprocessor_config.json", {**QWEN3, **sizes}),
         (PROCESSOR, {"image_processor": QWEN3, "video_processor": {**QWEN3, **sizes}}),
     ):
-        images = folder_images(origin("qwen3_vl", name, settings), 100_000)
+        images = folder_images(origin("qwen3_vl", name, settings), 100_000, TOKENS)
         assert images is not None and images.videos is not None
         videos = images.processor.videos
         assert videos is not None and videos.size == PixelBudget(4096, 25165824, True)
@@ -136,13 +137,14 @@ def test_the_video_settings_of_folders_are_read():
         128 * 32**2, 2 * 100 * 32**2, True
     )
     assert max_image_patches(limited) == 400
-    gemma = folder_images(origin("gemma3"), 256)
-    assert gemma is not None and gemma.videos is None
+    for without in (("gemma3", TOKENS), ("qwen3_vl", TOKENS[:1])):
+        images = folder_images(origin(without[0]), 256, without[1])
+        assert images is not None and images.videos is None is images.processor.videos
 
 
 def test_a_folder_without_settings_has_those_of_its_family():
     assert processor_of(origin("qwen3_vl")).patch_size == 16
-    assert folder_images(origin("qwen3"), 9) is None
+    assert folder_images(origin("qwen3"), 9, TOKENS) is None
 
 
 def test_images_have_at_most_the_tokens_that_are_allowed():
@@ -152,9 +154,9 @@ def test_images_have_at_most_the_tokens_that_are_allowed():
     assert image_programs(processor) == (100, 400)
     assert processor.num_tokens(processor.grid(4000, 3000)) <= 100
     with pytest.raises(UserError, match="at least 64 tokens, and 63 are allowed"):
-        folder_images(origin("qwen3_vl", PREPROCESSOR, QWEN3), 63)
+        folder_images(origin("qwen3_vl", PREPROCESSOR, QWEN3), 63, TOKENS)
     with pytest.raises(UserError, match="has 256 tokens, and 255 are allowed"):
-        folder_images(origin("gemma3", PREPROCESSOR, GEMMA3), 255)
+        folder_images(origin("gemma3", PREPROCESSOR, GEMMA3), 255, TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +174,4 @@ def test_images_have_at_most_the_tokens_that_are_allowed():
 )
 def test_other_settings_are_refused(model_type: str, settings: Any, message: str):
     with pytest.raises(UserError, match=message):
-        folder_images(origin(model_type, PREPROCESSOR, settings), 10_000)
+        folder_images(origin(model_type, PREPROCESSOR, settings), 10_000, TOKENS)
