@@ -140,9 +140,9 @@ def test_a_folder_with_a_vision_tower_is_shown_images_and_videos(tmp_path: Path)
                 bad = message(ImagePart("https://example.invalid/a.png"))
                 await client.chat.completions.create(messages=[bad], **chat)
             clip = video_part([picture(16, 16, seed) for seed in range(4)], [0, 1, 2, 3])
-            asked: Any = message()
-            asked["content"].insert(0, clip.to_dict())
-            reply = await client.chat.completions.create(messages=[asked], **chat)
+            with_video: Any = message()
+            with_video["content"].insert(0, clip.to_dict())
+            reply = await client.chat.completions.create(messages=[with_video], **chat)
             # Two temporal patches: a time of 13 bytes, 2 x 2 tokens and two that enclose them.
             assert reply.usage.prompt_tokens - lengths[0] == 2 + 2 * (13 + 4 + 2)
 
