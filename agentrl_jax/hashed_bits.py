@@ -21,12 +21,13 @@ def hash_bits(x: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
 
 
 def _hash_words(
-    first: UInt32[Array, "*shape"], second: UInt32[Array, "*shape"], counter: AnyArray
+    key: UInt32[AnyArray, "*shape 2"], counter: AnyArray
 ) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
     """Two words that depend on both words of a key and on a counter."""
+    key = jnp.asarray(key)
     counter = jnp.asarray(counter).astype(jnp.uint32) + np.uint32(0x9E3779B9)
-    hashed = hash_bits(first ^ hash_bits(counter))
-    return hashed, hash_bits(second ^ hash_bits(hashed))
+    hashed = hash_bits(key[..., 0] ^ hash_bits(counter))
+    return hashed, hash_bits(key[..., 1] ^ hash_bits(hashed))
 
 
 def random_bits(
@@ -44,8 +45,7 @@ def column_bits(
     key: UInt32[AnyArray, "B 2"], counter: Int[AnyArray, "B"], columns: UInt32[AnyArray, "B N"]
 ) -> UInt32[Array, "B N"]:
     """`random_bits` of some columns."""
-    key = jnp.asarray(key)
-    first, second = _hash_words(key[:, 0], key[:, 1], counter)
+    first, second = _hash_words(key, counter)
     return hash_bits(hash_bits(jnp.asarray(columns) ^ first[:, None]) + second[:, None])
 
 
@@ -55,8 +55,7 @@ def array_bits(
     """Random numbers that depend on the key, the array's number and the index in the array, however
     it is sharded.
     """
-    key = jnp.asarray(key)
-    first, second = _hash_words(key[0], key[1], jnp.uint32(number))
+    first, second = _hash_words(key, jnp.uint32(number))
     index = jnp.zeros(shape, jnp.uint32)
     for axis in range(len(shape)):
         stride = np.uint32(math.prod(shape[axis + 1 :]) % 2**32)

@@ -57,9 +57,6 @@ from agentrl_jax.training.sources import Demonstrations, MixedSource
 TURNS_PER_ROW = 32  # of the joint critic's rows
 
 
-TURNS_PER_ROW = 32  # of the joint critic's rows
-
-
 @dataclass(frozen=True)
 class ClaimTask(SmallTask):
     """A task of the comparison."""

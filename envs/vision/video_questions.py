@@ -175,12 +175,12 @@ class VideoQuestions(ImageEnvironment):
         return [int(frame) for frame in np.linspace(start, end, count).round()]
 
     def _frames_shown(self, frames: Sequence[int], text: str) -> Message:
-        parts: list[TextPart | ImagePart] = []
         if self.as_video and len(frames := list(dict.fromkeys(frames))) > 1:
             pixels = [render_frame(self.video, frame, self.view) for frame in frames]
             video = video_part(pixels, [frame / self.video.rate for frame in frames])
             numbers = ", ".join(map(str, frames))
             return Message("user", (TextPart(f"frames {numbers}:"), video, TextPart(text)))
+        parts: list[TextPart | ImagePart] = []
         for frame in frames:
             image = render_frame(self.video, frame, self.view)
             parts += [TextPart(f"frame {frame}:"), image_part(image)]

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from transformers import PreTrainedTokenizerFast
 
 from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
+from agentrl_jax.images.prompts import IMAGE, VIDEO
 from agentrl_jax.models.tokenizers import byte_tokenizer, train_bpe
 
-IMAGE_PAD = "<|image_pad|>"
-VIDEO_PAD = "<|video_pad|>"
-VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE_PAD)
+VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", IMAGE)
 # ChatML whose messages may hold images and videos, which stand between two tokens as in Qwen2-VL's.
 # Of tools the name and the description are shown.
 CHATML_WITH_IMAGES = """\
@@ -37,11 +36,9 @@ def vision_byte_tokenizer(videos: bool = False) -> PreTrainedTokenizerFast:
     return _with_images(byte_tokenizer(chat=True), videos)
 
 
-def _with_images(
-    tokenizer: PreTrainedTokenizerFast, videos: bool = False
-) -> PreTrainedTokenizerFast:
+def _with_images(tokenizer: PreTrainedTokenizerFast, videos: bool) -> PreTrainedTokenizerFast:
     """The tokenizer with the tokens of images, or of videos too, and a template that shows them."""
-    tokenizer.add_tokens([*VISION_TOKENS, *[VIDEO_PAD][:videos]], special_tokens=True)
+    tokenizer.add_tokens([*VISION_TOKENS, *([VIDEO] if videos else [])], special_tokens=True)
     tokenizer.chat_template = CHATML_WITH_IMAGES
     return tokenizer
 

@@ -17,12 +17,12 @@ from support.vision_policies import picture, processor_of, vision_config
 
 from agentrl_jax.context import FullHistory
 from agentrl_jax.images.loading import data_url, image_part
-from agentrl_jax.images.prompts import qwen3_vl_chat_images
+from agentrl_jax.images.prompts import VIDEO, qwen3_vl_chat_images
 from agentrl_jax.images.videos import video_part
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.messages import ImagePart, VideoPart
-from agentrl_jax.models.vision.tokenizer import VIDEO_PAD, vision_byte_tokenizer
+from agentrl_jax.models.vision.tokenizer import vision_byte_tokenizer
 from agentrl_jax.renderer import ChatRenderer
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.trajectories import Call, Sampling
@@ -111,7 +111,7 @@ def test_a_program_may_send_videos(capture: CaptureFixture):
     assert [replace(part, temporal_patch=None) for part in call.images] == [gif, gif, timed, timed]
     text = str(TOKENIZER.decode(call.prompt))
     assert re.findall(r"<([\d.]+) seconds>", text) == ["0.2", "1.2", "3.5", "5.5"]
-    assert text.count(VIDEO_PAD) == sum(end - start for start, end in call.image_spans) > 4
+    assert text.count(VIDEO) == sum(end - start for start, end in call.image_spans) > 4
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from support.comparison_tables import check_comparison_tables
 from support.cut_down import all_variants
 
 from agentrl_jax.context import FullHistory
+from agentrl_jax.images.prompts import IMAGE
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
 from agentrl_jax.launch.sweeps.grid import load_experiment
-from agentrl_jax.models.vision.tokenizer import IMAGE_PAD, VisionBPETokenizer
+from agentrl_jax.models.vision.tokenizer import VisionBPETokenizer
 from agentrl_jax.rollout.scripted_dataset import record_episode
 from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
 from agentrl_jax.storage import demonstration_file
@@ -79,7 +80,7 @@ def test_there_are_six_systems_with_variants():
 def test_the_bpe_tokenizer_shows_images_tools_and_digits():
     tokenizer = VisionBPETokenizer(300)(["a box at 1234 and 1234"] * 9)
     assert len(tokenizer.encode("1234")) == 4
-    assert len(tokenizer.encode(IMAGE_PAD)) == 1
+    assert len(tokenizer.encode(IMAGE)) == 1
     tool: Any = {"type": "function", "function": {"name": "turn", "description": "Turn it."}}
     content = [{"type": "image"}, {"type": "text", "text": "b"}]
     conversation: Any = [{"role": "user", "content": content}]
@@ -88,7 +89,7 @@ def test_the_bpe_tokenizer_shows_images_tools_and_digits():
         tools=[tool],
         tokenize=False,
     )
-    assert "turn: Turn it." in text and text.count(IMAGE_PAD) == 1
+    assert "turn: Turn it." in text and text.count(IMAGE) == 1
 
 
 @pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
