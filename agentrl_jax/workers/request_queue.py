@@ -70,10 +70,15 @@ class RequestQueue:
             self._start_next()
 
     def fail(self, error: EnvironmentFailure, other_error: EnvironmentFailure) -> None:
-        """The worker is gone: `error` for the request in progress, `other_error` for the others."""
+        """The worker is gone: `error` for the request in progress, `other_error` for the others.
+
+        Before its first request the oldest is in progress; after a reply, none before the next.
+        """
         if self._timer is not None:
             self._timer.cancel()
-        current_id = self._current()[0] if self._pending else None
+        current_id = self._current_request()[0]
+        if current_id < 0:
+            current_id = next(iter(self._pending), None)
         pending, self._pending, self._timer = self._pending, {}, None
         for identity, (future, _, _) in pending.items():
             if not future.done():
