@@ -132,7 +132,7 @@ TASKS = {
     ),
     "C1": _chain(1),
     "C24": _chain(24),
-    "D": _questions("animals+fruits+vehicles", "half", 160, turns=4800),
+    "D": _questions("animals+fruits+vehicles", "half", 160, turns=4800, sft_steps=600),
 }
 
 

@@ -2,21 +2,25 @@
 
 A turn is code or one of two proposals; the policy reads how many of both are left. It is evaluated
 at k = 1 to 5 (one proposal at k = 1) and, at k = 5, with a critic by rules that knows the answer.
-`:feedback` trains with that critic, `:smoke` takes two steps of each phase.
+`:feedback` trains with that critic, `:pair` with and without it from one fine-tuning, `:smoke` takes
+two steps of each phase. Demonstrations are half with the critic.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
-    agentrl-train --config=configs/code_mint.py[:feedback]
+    agentrl-train --config=configs/code_mint.py[:feedback|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 
 MINT = {"protocol": "mint", "budget_notice": True, "proposals": 2}
 
 
+@partial(with_pair, base="method", method="feedback")
 def get_config(variant: str = "method") -> Experiment:
     feedback = pick(variant, "code_mint", method="none", feedback="textual", smoke="textual")
     budgets = {
@@ -24,12 +28,14 @@ def get_config(variant: str = "method") -> Experiment:
         for k in range(1, 6)
     }
     critic = code_spec(**MINT, split="test", horizon=5, feedback="textual")
+    tasks = {x: code_spec(**MINT, horizon=5, feedback=x) for x in ("none", "textual")}
     smoke = variant == "smoke"
     return code_experiment(
         f"code-mint-{variant}",
         grpo(**TRAINING_SETTINGS),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
-        {**MINT, "horizon": 5, "feedback": feedback},
+        rollouts(*((2, 4) if smoke else (8, 8)), task_source=tasks[feedback]),
+        MINT | {"horizon": 5},
         smoke,
+        demonstrated=tasks,
         evaluated={**budgets, "k5-feedback": critic},
     )

@@ -2,18 +2,20 @@
 
 The set has trivial to impossible problems. The first sweep over it measures each task's success
 rate p; then four stages draw from those of the highest potential, and from more and more others.
-`:uniform` draws from all at once, `:smoke` takes two steps of each phase. The evaluation has
-held-out texts, and held-out generators.
+`:uniform` draws from all at once, `:pair` trains both from one fine-tuning, `:smoke` takes two
+steps of each phase. The evaluation has held-out texts, and held-out generators.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
-    agentrl-train --config=configs/code_r1ci.py[:uniform]
+    agentrl-train --config=configs/code_r1ci.py[:uniform|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.experience.potential_stages import PotentialStages
 from agentrl_jax.algorithms.methods import r1_code_interpreter
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.task_set import TaskSet
 
@@ -21,6 +23,7 @@ R1CI = {"protocol": "r1ci", "difficulty": (0.0, 1.0)}
 UNSEEN = ("modular_inverse", "numbers_with_digit_sum", "longest_run")
 
 
+@partial(with_pair, base="uniform", method="stages")
 def get_config(variant: str = "stages") -> Experiment:
     stages = PotentialStages(stages=4, draws_per_stage=8)
     sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)

@@ -2,21 +2,25 @@
 
 Both begin with the same fine-tuning, whose demonstrations are half with code and half answers at
 once. Reward: 1, or for a failure -1 to -.6 with the number of its messages; clip .2 and .28, no KL.
-`:text` trains without the tool, `:smoke` takes two steps of each phase.
+`:text` trains without the tool, `:pair` both from one fine-tuning, `:smoke` takes two steps of each
+phase.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
-    agentrl-train --config=configs/code_retool.py[:text]
+    agentrl-train --config=configs/code_retool.py[:text|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.methods import retool
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 
 RETOOL = {"protocol": "retool", "reward": "retool"}
 
 
+@partial(with_pair, base="text", method="tool")
 def get_config(variant: str = "tool") -> Experiment:
     tools = pick(variant, "code_retool", tool=True, text=False, smoke=True)
     smoke = variant == "smoke"
@@ -24,8 +28,8 @@ def get_config(variant: str = "tool") -> Experiment:
     return code_experiment(
         f"code-retool-{variant}",
         retool(**TRAINING_SETTINGS),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
-        {**RETOOL, "tools": tools},
+        rollouts(*((2, 4) if smoke else (8, 8)), task_source=code_spec(**RETOOL, tools=tools)),
+        RETOOL,
         smoke,
         demonstrated=both,
         evaluated={

@@ -2,21 +2,23 @@
 
 In RL each output stands within 64 characters of noise, demonstrations have none, and texts are
 sampled at temperature 1.3: turns without code or answer (void ones) are frequent. `:base` trains on
-trajectories with void turns too, `:smoke` takes two steps of each phase.
+trajectories with void turns too, `:pair` trains both from one fine-tuning, `:smoke` takes two
+steps of each phase.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
-    agentrl-train --config=configs/code_simpletir.py[:base]
+    agentrl-train --config=configs/code_simpletir.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.tool_use import simpletir
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 
 PROTOCOL = {"protocol": "simpletir", "horizon": 5}
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     drop_void = pick(variant, "code_simpletir", method=True, base=False, smoke=True)
     smoke = variant == "smoke"

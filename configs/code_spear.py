@@ -3,22 +3,23 @@
 Its setting of mathematics with a code interpreter: calls of the tool are rewarded, .1 for each and
 at most 1, with a coefficient that falls from 1 to 0 over 200 steps, while that of the replayed
 better trajectories rises to 1 over the run; groups are chosen by their spread, and void and
-overlong episodes are left out. `:base` is its base without replay and without that reward, `:smoke`
-takes two steps of each phase.
+overlong episodes are left out. `:base` is its base without replay and without that reward, `:pair`
+trains both from one fine-tuning, `:smoke` takes two steps of each phase.
 
 Expected effect: the base succeeds less in the last third of the run.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
-    agentrl-train --config=configs/code_spear.py[:base]
+    agentrl-train --config=configs/code_spear.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.tool_use import spear
 from agentrl_jax.configs.code_task import MAX_LENGTH, TRAINING_SETTINGS, code_experiment
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     smoke, steps, tokens = variant == "smoke", 40, float(MAX_LENGTH)
     method = spear(tokens, anneal_steps=steps, replay_size=16, **TRAINING_SETTINGS)

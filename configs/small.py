@@ -167,13 +167,15 @@ def from_one_start(base: Experiment, method: Experiment) -> Experiment:
     return replace(method, phases={"sft": method.phases["sft"], **sides})
 
 
-def with_pair(get_config: Callable[[str], Experiment]) -> Callable[..., Experiment]:
-    """Adds the variant `pair`: `from_one_start` of the variants `base` and `method`."""
+def with_pair(
+    get_config: Callable[[str], Experiment], base: str = "base", method: str = "method"
+) -> Callable[..., Experiment]:
+    """Adds the variant `pair`: `from_one_start` of the variants that `base` and `method` name."""
 
     @functools.wraps(get_config)
-    def pair_or_variant(variant: str = "method") -> Experiment:
+    def pair_or_variant(variant: str = method) -> Experiment:
         if variant == "pair":
-            return from_one_start(get_config("base"), get_config("method"))
+            return from_one_start(get_config(base), get_config(method))
         try:
             return get_config(variant)
         except UserError as error:
