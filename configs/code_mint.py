@@ -2,8 +2,8 @@
 
 A turn is code or one of two proposals; the policy reads how many of both are left. It is evaluated
 at k = 1 to 5 (one proposal at k = 1) and, at k = 5, with a critic by rules that knows the answer.
-`:feedback` trains with that critic, `:pair` with and without it from one fine-tuning, `:smoke` takes
-two steps of each phase. Demonstrations are half with the critic.
+`:feedback` trains with that critic, `:pair` both from one fine-tuning, `:smoke` takes two steps of
+each phase. Half of the demonstrations are with the critic.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 

@@ -44,6 +44,7 @@ VISION: dict[str, Any] = V5E | {
 }
 CELLS: dict[str, dict[str, Any]] = {
     "qwen3_8b-v5e-64": V5E,
+    "qwen3_8b-v5e-64-rounding": V5E_BFLOAT16 | {"stochastic_rounding": True},
     "qwen3_8b-v5e-64-tensor-2": V5E | {"fsdp": 32, "tensor": 2},
     "qwen3_8b-v5e-64-engine": V5E | {"programs": "publish,prefill,decode"},
     "qwen3_8b-v5e-64-length-x10": V5E_BFLOAT16 | {"length": 81_920, "programs": "update"},

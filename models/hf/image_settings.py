@@ -128,14 +128,14 @@ def _size(default: ImageProcessor, settings: Json) -> FixedSize | PixelBudget:
 def _limited(processor: ImageProcessor, max_tokens: int) -> ImageProcessor:
     """The processor, of whose images none has more tokens."""
     if isinstance(size := processor.size, PixelBudget):
-        token_pixels = (processor.patch_size * processor.merge_size) ** 2
-        high = min(size.max_pixels, max_tokens * token_pixels)
+        high = _most_pixels(processor, size, max_tokens)
         if high < size.min_pixels:
+            token_pixels = (processor.patch_size * processor.merge_size) ** 2
             raise UserError(
                 f"an image has at least {-(-size.min_pixels // token_pixels)} tokens, and "
                 f"{max_tokens} are allowed: raise --positions"
             )
-        return dataclasses.replace(processor, size=PixelBudget(size.min_pixels, high))
+        return dataclasses.replace(processor, size=dataclasses.replace(size, max_pixels=high))
     tokens = max_image_patches(processor) // processor.merge_size**2
     if tokens > max_tokens:
         raise UserError(
@@ -146,15 +146,21 @@ def _limited(processor: ImageProcessor, max_tokens: int) -> ImageProcessor:
 
 def _limited_videos(videos: ImageProcessor, max_tokens: int) -> ImageProcessor:
     """The processor, of whose temporal patches none has more tokens."""
-    assert isinstance(videos.size, PixelBudget)
-    high = max_tokens * (videos.patch_size * videos.merge_size) ** 2
-    if videos.size.of_whole_video:
-        high *= videos.frames_per_patch
-    high = min(videos.size.max_pixels, high)
-    low = min(videos.size.min_pixels, high)
+    size = videos.size
+    assert isinstance(size, PixelBudget)
+    high = _most_pixels(videos, size, max_tokens)
+    low = min(size.min_pixels, high)
     return dataclasses.replace(
-        videos, size=dataclasses.replace(videos.size, min_pixels=low, max_pixels=high)
+        videos, size=dataclasses.replace(size, min_pixels=low, max_pixels=high)
     )
+
+
+def _most_pixels(processor: ImageProcessor, budget: PixelBudget, max_tokens: int) -> int:
+    """The budget's pixels, or fewer: those of so many tokens of an image or temporal patch."""
+    pixels = max_tokens * (processor.patch_size * processor.merge_size) ** 2
+    if budget.of_whole_video:
+        pixels *= processor.frames_per_patch
+    return min(budget.max_pixels, pixels)
 
 
 def max_image_patches(processor: ImageProcessor) -> int:
