@@ -173,11 +173,11 @@ def with_pair(
     """Adds the variant `pair`: `from_one_start` of the variants that `base` and `method` name."""
 
     @functools.wraps(get_config)
-    def pair_or_variant(variant: str = method) -> Experiment:
-        if variant == "pair":
+    def pair_or_variant(*variant: str) -> Experiment:
+        if variant == ("pair",):
             return from_one_start(get_config(base), get_config(method))
         try:
-            return get_config(variant)
+            return get_config(*variant)
         except UserError as error:
             raise UserError(f"{error}, pair") from None
 
