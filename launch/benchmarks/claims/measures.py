@@ -86,5 +86,15 @@ def _correction(run_dir: Path, phase: str = "") -> float:
     return float((rewards[:, 1] - rewards[:, 0]).mean())
 
 
+def _failed_tokens(run_dir: Path, phase: str = "") -> float:
+    lengths = [
+        sum(len(call.action) for turn in trajectory.turns for call in turn.calls)
+        for trajectory in evaluation_trajectories(run_dir, phase)
+        if not trajectory.success
+    ]
+    return float(np.mean(lengths)) if lengths else np.nan
+
+
 distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
 correction = Measure("success of the second attempt minus that of the first", _correction)
+failed_tokens = Measure("tokens sampled in an evaluation episode that fails", _failed_tokens)

@@ -1,20 +1,34 @@
-"""Planned comparisons of rewards, critics and opponents; see `planned` for how they were planned.
+"""Planned comparisons of rewards, losses, critics and opponents.
 
-A step has 32 episodes, of the guide's chain 16. Settings are those of the configs' variant `pair`,
-but for what is set here.
+`planned` tells how they were planned. A step has 32 episodes, of the guide's chain 16, of the
+calculator 64. Settings are those of the configs' variant `pair`, but for what is set here.
 """
 
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import on_both_sides, paired_comparison
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
-from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success
+from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success, failed_tokens
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
 FEW_TASKS: dict[str, Any] = {"source.tasks": "4"}
 
 PLANNED_REWARDS = (
+    paired_comparison(
+        "dr_grpo",
+        "calculator_dr_grpo",
+        "arXiv 2503.20783",
+        "Without the division by the trajectory's length, failures are shorter than GRPO's.",
+        {
+            **SETTINGS,
+            "evaluation.episodes": "512",
+            **on_both_sides({"source.tasks": "8"}),
+        },
+        measure=failed_tokens,
+        higher_is_better=False,
+        **SEEDS,
+    ),
     paired_comparison(
         "gated",
         "desk_gated",

@@ -23,15 +23,6 @@ from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXP
 from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
 
-WORDLE_OVERRIDES = {
-    "environment.options.words": "16",
-    "demonstrations.episodes": "2000",
-    "phases.sft.steps": "150",
-    "phases.rl.steps": "60",
-    "phases.rl.source.tasks": "16",
-    "phases.rl.algorithm.optimizer.learning_rate": "3e-4",
-    "evaluation.episodes": "256",
-}
 FIVE_SEEDS = tuple(range(5))
 SIX_SEEDS = tuple(range(6))  # where the interval over three was wider than the difference
 # So that learning takes more than a few steps.
@@ -72,14 +63,6 @@ def staleness_comparison(staleness: int, **options: Any) -> Comparison:
 
 
 COMPARISONS = (
-    Comparison(
-        name="dr_grpo",
-        paper="arXiv 2503.20783",
-        claim="Without the division by the group's std and the trajectory's length, GRPO wins "
-        "more often.",
-        base=Side("configs/wordle_grpo.py:smoke", WORDLE_OVERRIDES),
-        method=Side("configs/wordle_dr_grpo.py:smoke", WORDLE_OVERRIDES),
-    ),
     variant_comparison(
         "simpletir",
         "calculator_simpletir",
