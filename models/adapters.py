@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
@@ -133,7 +134,7 @@ class LoraPolicy:
                     walk(x)
                 elif name in PROJECTIONS:
                     tree[name] = quantize(x)
-                    if not isinstance(x, jax.core.Tracer):
+                    if not isinstance(x, Tracer):
                         # or the next would be allocated while this one's dense array lives
                         jax.block_until_ready(tree[name])
 
