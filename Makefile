@@ -18,7 +18,7 @@ NEWEST ?= $(shell for python in python3.12 "$$(pyenv root 2>/dev/null)"/versions
 # What imports the SDK of MCP, which `make lint` has not.
 MCP_MODULES := $(addprefix agentrl_jax/tool_servers/,mcp_connection.py mcp_serving.py stdio_transport.py) envs/programs/calculator_server.py tests/support/mcp_shop.py
 
-.PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras test-textworld test-worlds lint check format docs lock clean
+.PHONY: viewer test-trackers test-mutants quickstart test test-all test-limits test-newest newest-env test-extras extras-env test-textworld test-worlds lint check format docs lock clean
 
 $(BIN)/.package: setup.py pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or later is needed: make PYTHON=python3.12 ..."; exit 2; }
@@ -54,12 +54,15 @@ newest-env:
 	@if [ -n "$(NEWEST)" ]; then $(MAKE) VENV=$(VENV)-newest PYTHON="$(NEWEST)" $(VENV)-newest/bin/.dev; fi
 
 # Against torch's transformers and peft, OpenSpiel and chess that needs it, compiled for TPUs that are not there, on a Ray cluster of this machine, with servers of MCP.
-test-extras: $(BIN)/.dev
-	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv,minigrid,duckdb,tantivy]'
+test-extras: extras-env
 	$(BIN)/python -m pyright --pythonpath $(BIN)/python tests/parity $(MCP_MODULES)
 	REQUIRE_LIBTPU=1 $(PYTEST) -rs tests/parity tests/compiler/test_topology.py tests/launch/test_plan_tpu.py
 	$(PYTEST) -rs tests/tool_servers/test_mcp_client.py tests/tool_servers/test_mcp_server.py tests/tool_servers/test_openenv_server.py
 	$(PYTEST) -rs -k "chess or uci or actor or RemotePriceList or ReasoningGym or reasoning_gym or without_its_extra or OpenSpiel or open_spiel or PettingZoo or pettingzoo or TextArena or textarena or OpenEnv or openenv or BabyAI or babyai or adapter or duckdb or tantivy" tests/envs tests/workers/test_ray_pool.py tests/workers/test_pool.py tests/workers/test_faulty_envs.py
+
+# Its packages alone, which .ci/run installs while test-newest runs in another environment.
+extras-env: $(BIN)/.dev
+	$(BIN)/python $(PIP) -e '.[parity,encoder,aot,ray,selfplay,chess,mcp,reasoning-gym,open-spiel,pettingzoo,textarena,openenv,minigrid,duckdb,tantivy]'
 
 # Text-Nav against the textworld package, and games that it generates; its installation takes minutes and a C compiler.
 test-textworld: $(BIN)/.dev

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
@@ -132,8 +133,10 @@ class LoraPolicy:
                 if isinstance(x, dict):
                     walk(x)
                 elif name in PROJECTIONS:
-                    # or the next would be allocated while this one's dense array lives
-                    tree[name] = jax.block_until_ready(quantize(x))
+                    tree[name] = quantize(x)
+                    if not isinstance(x, Tracer):
+                        # or the next would be allocated while this one's dense array lives
+                        jax.block_until_ready(tree[name])
 
         walk({name: part for name, part in base.items() if name != VISION})
         return base

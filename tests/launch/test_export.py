@@ -49,7 +49,8 @@ def logits(policy, params, ids: list[int]):
     inputs = PolicyInputs(
         tokens=tokens, positions=np.arange(len(ids))[None], segment_ids=np.ones_like(tokens)
     )
-    return np.asarray(policy.logits(params, policy.apply(params, inputs).hidden))
+    forward = jax.jit(lambda params: policy.logits(params, policy.apply(params, inputs).hidden))
+    return np.asarray(forward(params))
 
 
 @pytest.mark.slow

@@ -262,6 +262,17 @@ def test_shapes_axes_and_what_is_trained_agree(quantize):
     )
 
 
+def test_only_arrays_are_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """JAX prints the whole program for the error of a tracer that is asked to wait."""
+    policy, waited = policy_of(nf4), []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    policy.axes()
+    policy.trainable()
+    assert waited == []
+    policy.init(jax.random.key(0))
+    assert len(waited) == 7  # the matrices of attention and MLP, stacked over the layers
+
+
 @pytest.mark.slow
 @FORMATS_SLOW
 def test_merging_gives_dense_weights(quantize):

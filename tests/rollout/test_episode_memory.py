@@ -18,7 +18,7 @@ from agentrl_jax.storage import trajectory_log
 from agentrl_jax.trajectories import Call, RandomKey, Sampling, Trajectory
 from agentrl_jax.workers.pool import InlinePool
 
-SHORT, LONG = 64, 256  # turns
+SHORT, LONG = 32, 128  # turns
 NEW_TOKENS, OBSERVATION = 16, 12
 
 

@@ -1,12 +1,13 @@
 """Small policies that see, of the kinds of Qwen2.5-VL, Qwen3-VL and Gemma 3, and their images."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 from agentrl_jax.image_format import ImagePatches
 from agentrl_jax.images.cache import ImageCache, ModelImage
@@ -93,28 +94,33 @@ def reference_logp(
     policy: VisionLanguageModel, params: Any, call: Call, images: Sequence[PromptImage]
 ) -> np.ndarray:
     """The log-probs of a call's action in one forward pass, the tower included."""
-    f, ids = policy.image_format, call.ids
-    layout = f.layout(len(ids), [x.image.span(x.start) for x in images])
-    index = np.full((1, len(ids)), -1, np.int32)
+    f, ids, count = policy.image_format, call.ids, len(call.ids)
+    # Few lengths of rows and of patches: each is a compilation.
+    padding = (0, -count % 32)
+    layout = f.layout(count, [x.image.span(x.start) for x in images])
+    index = np.full((1, count), -1, np.int32)
     first = 0
     for x in images:
         index[0, x.start : x.end] = first + np.arange(x.image.num_tokens)
         first += x.image.num_tokens
     patches = [ImagePatches(x.image.patches(), x.image.grid) for x in images]
-    length = max(f.patches_per_token, sum(x.image.num_patches for x in images))
+    length = sum(x.image.num_patches for x in images)
     rope, last = layout.rope_positions, layout.visible_until
     inputs = PolicyInputs(
-        tokens=ids[None],
-        positions=np.arange(len(ids), dtype=np.int32)[None],
-        segment_ids=np.ones((1, len(ids)), np.int32),
-        images=f.pack([patches], length),
-        image_index=index,
-        rope_positions=None if rope is None else rope[:, None],
-        visible_until=None if last is None else last[None],
+        tokens=np.pad(ids, padding)[None],
+        positions=np.pad(np.arange(count, dtype=np.int32), padding)[None],
+        segment_ids=np.pad(np.ones(count, np.int32), padding)[None],
+        images=f.pack([patches], max(64, length + -length % 64)),
+        image_index=np.pad(index, ((0, 0), padding), constant_values=-1),
+        rope_positions=None if rope is None else np.pad(rope, ((0, 0), padding))[:, None],
+        visible_until=None if last is None else np.pad(last, padding)[None],
     )
-    logits = policy.logits(params, policy.apply(params, inputs).hidden)[0] / (
-        call.sampling.temperature
-    )
-    logp = jax.nn.log_softmax(jnp.asarray(logits))
-    positions = np.arange(len(call.prompt), len(ids))
-    return np.asarray(logp)[positions - 1, ids[positions]]
+    logits = np.asarray(_logits(policy, params, inputs), np.float64) / call.sampling.temperature
+    logp = scipy.special.log_softmax(logits, axis=-1)
+    positions = np.arange(len(call.prompt), count)
+    return logp[positions - 1, ids[positions]]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(policy: VisionLanguageModel, params: Any, inputs: PolicyInputs) -> jax.Array:
+    return policy.logits(params, policy.apply(params, inputs).hidden)[0]

@@ -50,7 +50,8 @@ def nats_per_token(policy, params, documents: list[np.ndarray]) -> float:
         positions=np.arange(longest)[None].repeat(len(tokens), 0),
         segment_ids=segments,
     )
-    logits = policy.logits(params, policy.apply(params, inputs).hidden)
+    forward = jax.jit(lambda params: policy.logits(params, policy.apply(params, inputs).hidden))
+    logits = forward(params)
     logp = np.asarray(jax.nn.log_softmax(logits[:, :-1], axis=-1))
     chosen = np.take_along_axis(logp, tokens[:, 1:, None], axis=-1)[..., 0]
     return -float(chosen[segments[:, 1:] > 0].mean())
