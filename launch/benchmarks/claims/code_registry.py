@@ -1,67 +1,62 @@
 """The comparisons of `agentrl-bench code_methods`, on problems that are solved with code.
 
 Ten seeds a side find a difference of one standard deviation of the paired differences with a power
-of 80 %. Each comparison has the one measure that is named here.
+of 80 %. Each comparison has the one measure that is named here. Both sides of a seed start from the
+same fine-tuned weights, in one run (the configs' variant `pair`).
 """
 
-from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, paired_comparison
 from agentrl_jax.launch.sweeps.measures import area_under_curve, maximum, mean_of_last
 
 SUCCESS = area_under_curve("rollout/success")
 
 CODE_COMPARISONS = (
-    Comparison(
+    paired_comparison(
         "mint_feedback",
+        "code_mint",
         "MINT, arXiv 2309.10691",
         "Feedback of a critic that knows the answer raises success.",
-        Side("configs/code_mint.py"),
-        Side("configs/code_mint.py:feedback"),
-        TEN_SEEDS,
-        SUCCESS,
+        seeds=TEN_SEEDS,
+        measure=SUCCESS,
     ),
-    Comparison(
+    paired_comparison(
         "retool",
+        "code_retool",
         "ReTool, arXiv 2504.11536",
         "RL with code beats RL on texts alone from the same start.",
-        Side("configs/code_retool.py:text"),
-        Side("configs/code_retool.py"),
-        TEN_SEEDS,
-        SUCCESS,
+        seeds=TEN_SEEDS,
+        measure=SUCCESS,
     ),
-    Comparison(
+    paired_comparison(
         "simpletir_code",
+        "code_simpletir",
         "SimpleTIR, arXiv 2509.02479",
         "Masking void trajectories removes gradient spikes.",
-        Side("configs/code_simpletir.py:base"),
-        Side("configs/code_simpletir.py"),
-        TEN_SEEDS,
-        maximum("gradient_spike"),
+        seeds=TEN_SEEDS,
+        measure=maximum("gradient_spike"),
         higher_is_better=False,
     ),
-    Comparison(
+    paired_comparison(
         "r1ci_stages",
+        "code_r1ci",
         "R1-Code-Interpreter, arXiv 2505.21668",
         "Stages by potential beat uniform draws on held-out texts.",
-        Side("configs/code_r1ci.py:uniform"),
-        Side("configs/code_r1ci.py"),
-        TEN_SEEDS,
+        seeds=TEN_SEEDS,
     ),
-    Comparison(
+    paired_comparison(
         "artist_composite",
+        "code_artist",
         "ARTIST, arXiv 2505.01441",
         "A reward of answer, format and tool calls beats the outcome alone.",
-        Side("configs/code_artist.py:outcome"),
-        Side("configs/code_artist.py"),
-        TEN_SEEDS,
-        SUCCESS,
+        seeds=TEN_SEEDS,
+        measure=SUCCESS,
     ),
-    Comparison(
+    paired_comparison(
         "spear_code",
+        "code_spear",
         "SPEAR, arXiv 2509.22601",
         "Self-imitation and a reward for tool use raise success late in the run.",
-        Side("configs/code_spear.py:base"),
-        Side("configs/code_spear.py"),
-        TEN_SEEDS,
-        mean_of_last("rollout/success", 13),
+        seeds=TEN_SEEDS,
+        measure=mean_of_last("rollout/success", 13),
     ),
 )
