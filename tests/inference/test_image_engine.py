@@ -12,6 +12,7 @@ from support.vision_policies import (
     KINDS,
     VOCAB_SIZE,
     model_image,
+    policy_and_params,
     prompt_of,
     reference_logp,
     vision_config,
@@ -29,12 +30,6 @@ CONFIG: dict[str, Any] = {
     "rows": 4, "positions": 96, "prefill_chunk": 4, "min_decode_steps": 2, "max_decode_steps": 4,
     "batching_delay": 0.0, "image_patches": (16, 64),
 }  # fmt: skip
-
-
-@functools.cache
-def policy_and_params(kind: str) -> tuple[Any, Any]:
-    policy = vision_config(kind).build(VOCAB_SIZE)
-    return policy, policy.init(jax.random.key(0))
 
 
 def start_engine(kind: str, **fields: Any) -> LocalEngine:

@@ -13,13 +13,12 @@ import pytest
 from support.fixtures import record_compilations
 from support.image_sequences import sequences_of_all, trajectory_of
 from support.vision_policies import (
-    VOCAB_SIZE,
     model_image,
     model_video,
+    policy_and_params,
     processor_of,
     prompt_of,
     reference_logp,
-    vision_config,
 )
 
 from agentrl_jax.images.prompts import PromptImage
@@ -32,12 +31,6 @@ from agentrl_jax.models.vision.policy import VISION
 from agentrl_jax.trajectories import Call, Sampling
 
 LENGTH, PATCHES = 64, 192
-
-
-@functools.cache
-def policy_and_params(kind: str, frozen: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    policy = vision_config(kind, frozen=frozen).build(VOCAB_SIZE)
-    return policy, policy.init(jax.random.key(0))
 
 
 @pytest.fixture(

@@ -1,7 +1,6 @@
 """A frozen tower's states of images, computed once, give the updates of batches with patches."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import optax
 import pytest
 from support.fixtures import record_compilations
 from support.image_sequences import mixed_episodes, sequences_of_all
-from support.vision_policies import VOCAB_SIZE, processor_of, vision_config
+from support.vision_policies import VOCAB_SIZE, policy_and_params, processor_of, vision_config
 
 from agentrl_jax.algorithms.methods import grpo, ppo
 from agentrl_jax.algorithms.offline.behavior_cloning import (
@@ -32,12 +31,6 @@ from agentrl_jax.workers.pool import InlinePool
 
 LENGTH, PATCHES = 64, 128
 BOTH = ("tower", "projector")
-
-
-@functools.cache
-def policy_and_params(kind: str, frozen: tuple[str, ...]) -> tuple[Any, Any]:
-    policy = vision_config(kind, frozen=frozen).build(VOCAB_SIZE)
-    return policy, policy.init(jax.random.key(0))
 
 
 def image_rows(policy: Any, feature_bytes: int = 2**20) -> ImageRows:

@@ -22,9 +22,9 @@ from support.vision_policies import (
     KINDS,
     VOCAB_SIZE,
     model_image,
+    policy_and_params,
     processor_of,
     reference_logp,
-    vision_config,
 )
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
@@ -41,12 +41,6 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.vision.policy import VISION
 
 LENGTH, PATCHES = 64, 128
-
-
-@functools.cache
-def policy_and_params(kind: str, frozen: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    policy = vision_config(kind, frozen=frozen).build(VOCAB_SIZE)
-    return policy, policy.init(jax.random.key(0))
 
 
 def packer_of(policy: Any) -> ImagePacker:

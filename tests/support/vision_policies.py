@@ -48,6 +48,13 @@ def vision_config(kind: str, **fields: Any) -> VisionLanguageConfig:
 KINDS = ("Qwen2.5-VL", "Qwen3-VL", "Gemma 3")
 
 
+@functools.cache
+def policy_and_params(kind: str, frozen: tuple[str, ...] = ()) -> tuple[Any, Any]:
+    """A small policy of a kind, with its first weights, which no test may donate."""
+    policy = vision_config(kind, frozen=frozen).build(VOCAB_SIZE)
+    return policy, policy.init(jax.random.key(0))
+
+
 def processor_of(policy: VisionLanguageModel) -> ImageProcessor:
     """The preprocessing that a small policy's tower needs."""
     f = policy.image_format
