@@ -34,7 +34,7 @@ def check_sides(comparison: Comparison) -> None:
         {name: phase for name, phase in experiment.phases.items() if name not in measured}
         for experiment in (base, method)
     ]
-    assert others[0] == others[1]
+    assert others[0] == others[1] and base.phases.keys() == method.phases.keys()
     assert base.seed == method.seed and len(comparison.seeds) == 10
     assert base.policy == method.policy
     assert base.evaluation.episodes == method.evaluation.episodes

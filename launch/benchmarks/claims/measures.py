@@ -88,7 +88,7 @@ def _correction(run_dir: Path, phase: str = "") -> float:
 
 def _failed_tokens(run_dir: Path, phase: str = "") -> float:
     lengths = [
-        sum(len(call.action) for turn in trajectory.turns for call in turn.calls)
+        sum(len(call.action) for call in trajectory.calls)
         for trajectory in evaluation_trajectories(run_dir, phase)
         if not trajectory.success
     ]
