@@ -10,8 +10,10 @@ Expected effect: the success of `:base` in less time; and steadier than `:plain`
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair]
+    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair|:weights_pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
 from agentrl_jax.algorithms.methods import grpo
@@ -29,6 +31,7 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.workers.latency import EnvLatency
 
 
+@partial(with_pair, base="plain", name="weights_pair")
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
     streaming = AsyncRollouts(rollouts(), staleness=2)

@@ -16,6 +16,7 @@ from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.mixture import Mixture
 
 MINT = {"protocol": "mint", "budget_notice": True, "proposals": 2}
 
@@ -33,7 +34,7 @@ def get_config(variant: str = "method") -> Experiment:
     return code_experiment(
         f"code-mint-{variant}",
         grpo(**TRAINING_SETTINGS),
-        rollouts(*((2, 4) if smoke else (8, 8)), task_source=tasks[feedback]),
+        rollouts(*((2, 4) if smoke else (8, 8)), task_source=Mixture({feedback: tasks[feedback]})),
         MINT | {"horizon": 5},
         smoke,
         demonstrated=tasks,

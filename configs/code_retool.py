@@ -16,19 +16,20 @@ from agentrl_jax.algorithms.methods import retool
 from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.mixture import Mixture
 
 RETOOL = {"protocol": "retool", "reward": "retool"}
 
 
 @partial(with_pair, base="text", method="tool")
 def get_config(variant: str = "tool") -> Experiment:
-    tools = pick(variant, "code_retool", tool=True, text=False, smoke=True)
+    played = pick(variant, "code_retool", tool="tool", text="text", smoke="tool")
     smoke = variant == "smoke"
     both = {"tool": code_spec(**RETOOL), "text": code_spec(**RETOOL, tools=False)}
     return code_experiment(
         f"code-retool-{variant}",
         retool(**TRAINING_SETTINGS),
-        rollouts(*((2, 4) if smoke else (8, 8)), task_source=code_spec(**RETOOL, tools=tools)),
+        rollouts(*((2, 4) if smoke else (8, 8)), task_source=Mixture({played: both[played]})),
         RETOOL,
         smoke,
         demonstrated=both,

@@ -168,18 +168,21 @@ def from_one_start(base: Experiment, method: Experiment) -> Experiment:
 
 
 def with_pair(
-    get_config: Callable[[str], Experiment], base: str = "base", method: str = "method"
+    get_config: Callable[..., Experiment],
+    base: str = "base",
+    method: str = "method",
+    name: str = "pair",
 ) -> Callable[..., Experiment]:
-    """Adds the variant `pair`: `from_one_start` of the variants that `base` and `method` name."""
+    """Adds the variant `name`: `from_one_start` of the variants that `base` and `method` name."""
 
     @functools.wraps(get_config)
     def pair_or_variant(*variant: str) -> Experiment:
-        if variant == ("pair",):
+        if variant == (name,):
             return from_one_start(get_config(base), get_config(method))
         try:
             return get_config(*variant)
         except UserError as error:
-            raise UserError(f"{error}, pair") from None
+            raise UserError(f"{error}, {name}") from None
 
     return pair_or_variant
 

@@ -17,6 +17,7 @@ from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.training import loop
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.run_environments import environment_specs
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LIMIT = 20
@@ -30,9 +31,14 @@ REPRESENTATIVE = [
 ]
 
 
-def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
+def load(name: str, variant: str) -> Experiment:
     get_config = importlib.import_module(f"agentrl_jax.configs.{name}").get_config
     experiment: Experiment = get_config(variant) if variant else get_config()
+    return experiment
+
+
+def limited_experiment(name: str, variant: str, folder: Path) -> Experiment:
+    experiment = load(name, variant)
     if "Chess" in experiment.environment.name or "OpenSpiel" in experiment.environment.name:
         pytest.importorskip("pyspiel", reason="OpenSpiel is not installed")
     if "Served" in experiment.environment.name:
@@ -79,6 +85,11 @@ def test_episodes_of_a_run_are_cut(name: str, variant: str, tmp_path: Path):
 @pytest.mark.parametrize(("name", "variant"), all_variants(CONFIGS))
 def test_a_run_with_cut_episodes_ends_without_an_error(name: str, variant: str, tmp_path: Path):
     train(name, variant, tmp_path)
+
+
+def test_a_label_stands_for_one_environment():
+    for name, variant in all_variants(CONFIGS):
+        assert environment_specs(load(name, variant)), (name, variant)
 
 
 def test_no_config_is_left_out():
