@@ -21,6 +21,7 @@ from agentrl_jax.inference.sampling import SamplerState
 from agentrl_jax.policy import KVCache, Params, Policy
 
 WIDE_FACTOR = 8  # tokens per row of the wide prefill program, in prefill chunks
+PREFILL_TOKENS_ON_CPU = 128  # see `EngineConfig.prefill_tokens`
 
 
 class DeviceState:
@@ -35,6 +36,7 @@ class DeviceState:
         parked_slots: int,
         positions: int,
         prefill_chunk: int,
+        prefill_tokens: int,
         max_decode_steps: int,
         alternatives: int,
         image_patches: Sequence[int],
@@ -43,8 +45,15 @@ class DeviceState:
         self.rows, self.prefill_chunk, self._mesh = rows, prefill_chunk, mesh
         self.num_shards = num_shards(mesh, ("data",))
         self._on_cpu = mesh.devices.flat[0].platform == "cpu"
-        # Rows per shard of the wide prefill program: both prefill programs do about equal work.
-        self.wide_rows = -(-rows // (WIDE_FACTOR * self.num_shards))
+        # Rows per shard of the prefill programs, the narrow and the wide one.
+        rows_per_shard = rows // self.num_shards
+        if not prefill_tokens:
+            all_rows = rows_per_shard * prefill_chunk
+            prefill_tokens = PREFILL_TOKENS_ON_CPU if self._on_cpu else all_rows
+        self.prefill_rows = tuple(
+            min(rows_per_shard, -(-prefill_tokens // (factor * prefill_chunk)))
+            for factor in (1, WIDE_FACTOR)
+        )
         shapes = [
             jax.eval_shape(lambda n=n: policy.init_cache(n, positions))
             for n in (rows, parked_slots)
@@ -96,28 +105,29 @@ class DeviceState:
             params: the engine's weights.
             attention_length: cached positions that attention reads.
             row_chunks: row, tokens cached so far, and request.
-            wide: use the program that takes `WIDE_FACTOR` chunks of at most `wide_rows` rows per
-                shard, instead of one chunk of each row.
+            wide: use the program that takes `WIDE_FACTOR` chunks of a row, instead of one. Both
+                take at most their number of `prefill_rows` per shard.
 
         Returns:
             How many tokens were written.
         """
         rows_per_shard = self.rows // self.num_shards
         chunk = WIDE_FACTOR * self.prefill_chunk if wide else self.prefill_chunk
-        n = self.wide_rows if wide else rows_per_shard
+        n = self.prefill_rows[wide]
+        all_rows = n == rows_per_shard
         tokens = np.zeros((self.num_shards * n, chunk), np.int32)
         start, count = np.zeros(len(tokens), np.int32), np.zeros(len(tokens), np.int32)
         cache_row = np.arange(len(tokens), dtype=np.int32)
-        if wide:
+        if not all_rows:
             cache_row += self.rows  # past the end: none
         encoder = self.image_encoder
         images = None if encoder is None else empty_images(encoder.format, *tokens.shape)
         num_used = [0] * self.num_shards
         for row, cached, request in row_chunks:
             shard, index = divmod(row, rows_per_shard)
-            at = shard * n + num_used[shard] if wide else row
+            at = row if all_rows else shard * n + num_used[shard]
             num_used[shard] += 1
-            if wide:
+            if not all_rows:
                 cache_row[at] = index
             piece = request.token_slice(cached, request.chunk_end(cached, chunk))
             tokens[at, : len(piece)], start[at], count[at] = piece, cached, len(piece)

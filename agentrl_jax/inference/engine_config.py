@@ -20,6 +20,10 @@ class EngineConfig:
     parked_slots: int = 0  # more episodes whose KV cache is kept while they wait on environments
     positions: int = 256  # longest prompt + action
     prefill_chunk: int = 16  # prompt tokens per row and prefill program
+    # Prompt tokens per prefill program and shard: it takes as many rows. Too few wait for the
+    # weights to be read (on a TPU v5e below 240 in bfloat16), too many are seldom all there. 0: a
+    # chunk of every row; on a CPU 128.
+    prefill_tokens: int = field(default=0, metadata=OMITTED_AT_DEFAULT)
     min_decode_steps: int = 8  # steps after which a decode program ends as soon as some call has
     max_decode_steps: int = 32  # steps after which it ends anyway
     # Attention reads positions / 2^(spans-1), ..., positions / 2 or all positions, as the longest
@@ -86,7 +90,7 @@ def validate_engine_config(config: EngineConfig, num_shards: int) -> None:
     c = config
     if (
         min(c.rows, c.prefill_chunk, c.min_decode_steps, c.spans) < 1
-        or min(c.parked_slots, c.alternatives, c.batch_rows) < 0
+        or min(c.parked_slots, c.prefill_tokens, c.alternatives, c.batch_rows) < 0
         or c.positions < 2 ** (c.spans - 1)
     ):
         raise UserError(

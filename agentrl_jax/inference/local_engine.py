@@ -69,6 +69,7 @@ class LocalEngine:
             parked_slots=parked_slots,
             positions=c.positions,
             prefill_chunk=c.prefill_chunk,
+            prefill_tokens=c.prefill_tokens,
             max_decode_steps=c.max_decode_steps,
             alternatives=c.alternatives,
             image_patches=c.image_patches,
@@ -83,7 +84,7 @@ class LocalEngine:
             attention_lengths=attention_lengths,
             prefill_chunk=c.prefill_chunk,
             num_shards=num_shards,
-            wide_rows=self._device_state.wide_rows,
+            prefill_rows=self._device_state.prefill_rows,
             batching_delay=c.batching_delay,
         )
         self._condition = threading.Condition()

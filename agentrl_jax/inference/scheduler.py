@@ -1,7 +1,7 @@
 """`Scheduler`: which requests run in which slots, and which program runs next on which rows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agentrl_jax.inference.device_state import WIDE_FACTOR
@@ -36,16 +36,16 @@ class Scheduler:
         attention_lengths: list[int],
         prefill_chunk: int,
         num_shards: int,
-        wide_rows: int,
+        prefill_rows: Sequence[int],
         batching_delay: float,
     ) -> None:
-        """`wide_rows` is the number of rows per shard of the wide prefill program."""
+        """`prefill_rows`: rows per shard of the narrow and of the wide prefill program."""
         self.batching_delay = batching_delay
         self.last_event_time = 0.0
         self.last_step_seconds = 0.0
         self._slot_table, self._attention_lengths = slot_table, attention_lengths
         self._prefill_chunk = prefill_chunk
-        self._num_shards, self._wide_rows = num_shards, wide_rows
+        self._num_shards, self._prefill_rows = num_shards, prefill_rows
         self._arrived: list[Request] = []  # since requests were last admitted
         self._queue: list[Request] = []  # found no row then
         self._pending_copies: list[SlotCopy] = []
@@ -157,7 +157,7 @@ class Scheduler:
     def _batches(self, pending: list[ActiveRow], wide: bool) -> Iterator[PrefillBatch]:
         chunk = WIDE_FACTOR * self._prefill_chunk if wide else self._prefill_chunk
         while pending:
-            rows = self._rows_of_wide_program(pending) if wide else pending
+            rows = self._rows_of_program(pending, self._prefill_rows[wide])
             cached_after = [
                 request.chunk_end(slot.num_cached_tokens, chunk) for _, slot, request in rows
             ]
@@ -166,9 +166,10 @@ class Scheduler:
                 slot.num_cached_tokens = num_cached
             pending = [x for x in pending if x[1].num_cached_tokens < x[2].length - 1]
 
-    def _rows_of_wide_program(self, pending: list[ActiveRow]) -> list[ActiveRow]:
+    def _rows_of_program(self, pending: list[ActiveRow], num_rows: int) -> list[ActiveRow]:
+        """The first rows of each shard."""
         return [
             x
             for shard in range(self._num_shards)
-            for x in [y for y in pending if y[1].shard == shard][: self._wide_rows]
+            for x in [y for y in pending if y[1].shard == shard][:num_rows]
         ]

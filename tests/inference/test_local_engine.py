@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,7 +73,8 @@ def engine() -> Iterator[LocalEngine]:
 @pytest.fixture(scope="module")
 def other_engine() -> Iterator[LocalEngine]:
     """Other sizes in every respect."""
-    engine = start_engine(rows=9, prefill_chunk=16, min_decode_steps=8, max_decode_steps=8, spans=2)
+    sizes = {"rows": 9, "prefill_chunk": 16, "prefill_tokens": 32}
+    engine = start_engine(**sizes, min_decode_steps=8, max_decode_steps=8, spans=2)
     yield engine
     engine.close()
 
@@ -456,6 +457,28 @@ def test_each_token_is_prefilled_once(engine: LocalEngine):
     assert engine.counts["sampled_tokens"] - before["sampled_tokens"] == sum(
         len(call.action) for call in calls
     )
+
+
+def test_a_prefill_program_takes_as_many_rows_as_have_its_tokens():
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(0, VOCAB_SIZE, 14, np.int32) for _ in range(4)]
+
+    def sample(e: LocalEngine, chosen: Sequence[int]) -> list[Any]:
+        with e._between_steps():
+            futures = [e.submit(prompts[i], Sampling(budget=4), (i,)) for i in chosen]
+        calls = [future.result() for future in futures]
+        for call in calls:
+            e.release(call)
+        return call_contents(calls)
+
+    for prefill_tokens, rows, programs in ((0, (4, 4), 4), (8, (2, 1), 8)):
+        e = start_engine(spans=1, prefill_tokens=prefill_tokens)
+        assert e._device_state.prefill_rows == rows
+        together = sample(e, range(4))
+        # 13 of 14 tokens are prefilled in chunks of four.
+        assert e.counts["prefills"] == programs and e.counts["prefill_tokens"] == 4 * 13
+        assert [sample(e, [i])[0] for i in reversed(range(4))][::-1] == together
+        e.close()
 
 
 def test_without_a_parent_turns_are_prefilled_from_the_start(engine: LocalEngine):

@@ -168,7 +168,7 @@ def test_an_engine_rounds_matrices_alone_and_never_widens():
 def test_an_engine_holds_and_computes_with_the_compute_dtype_of_its_policy():
     params = POLICY.init(jax.random.key(0))
     mesh, dtype = device_mesh(tensor=2), sampling_dtype(POLICY)
-    sizes = {"rows": 2, "parked_slots": 0, "positions": 16, "prefill_chunk": 4}
+    sizes = {"rows": 2, "parked_slots": 0, "positions": 16, "prefill_chunk": 4, "prefill_tokens": 0}
     state = DeviceState(
         POLICY, mesh, **sizes, max_decode_steps=8, alternatives=0, image_patches=(), dtype=dtype
     )
