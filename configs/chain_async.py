@@ -2,20 +2,16 @@
 
 Environment latencies are log-normal with a mean of .1 s. Samples are at most 2 versions old, with
 the truncated importance weights of DART (arXiv 2509.23866), w = min(exp(learner - sampler), 1).
-`:base` waits for every rollout before it trains, with the same algorithm, engine and environments;
-`:plain` streams without the weights.
+`:base` waits for every rollout before it trains, with the same algorithm, engine and environments.
 
-Expected effect: the success of `:base` in less time; and steadier than `:plain` with
-`--config.phases.rl.source.staleness=4`.
+Expected effect: the success of `:base` in less time.
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair|:weights_pair]
+    agentrl-train --config=configs/chain_async.py[:base|pair]
 """
 
-from functools import partial
-
-from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
+from agentrl_jax.algorithms.losses.importance import TruncatedIS
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.configs.small import (
     CHAIN,
@@ -31,20 +27,13 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.workers.latency import EnvLatency
 
 
-@partial(with_pair, base="plain", name="weights_pair")
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
     streaming = AsyncRollouts(rollouts(), staleness=2)
-    source, mismatch = pick(
-        variant,
-        "chain_async",
-        method=(streaming, TruncatedIS(high=1.0)),
-        base=(rollouts(), TruncatedIS(high=1.0)),
-        plain=(streaming, no_correction),
-    )
+    source = pick(variant, "chain_async", method=streaming, base=rollouts())
     algorithm = grpo(
         rescore=True,
-        mismatch=mismatch,
+        mismatch=TruncatedIS(high=1.0),
         **training_settings(CHAIN, optimizer=AdamWConfig(2e-4, warmup_steps=3)),
     )
     config = small_experiment(

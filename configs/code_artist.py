@@ -26,7 +26,7 @@ def get_config(variant: str = "composite") -> Experiment:
     return code_experiment(
         f"code-artist-{variant}",
         artist(weights, **TRAINING_SETTINGS),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        rollouts(tasks=2 if smoke else 8, group_size=4),
         {"protocol": "artist", "reward": "artist"},
         smoke,
     )

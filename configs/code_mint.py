@@ -34,9 +34,10 @@ def get_config(variant: str = "method") -> Experiment:
     return code_experiment(
         f"code-mint-{variant}",
         grpo(**TRAINING_SETTINGS),
-        rollouts(*((2, 4) if smoke else (8, 8)), task_source=Mixture({feedback: tasks[feedback]})),
+        rollouts(2 if smoke else 8, 4, task_source=Mixture({feedback: tasks[feedback]})),
         MINT | {"horizon": 5},
         smoke,
         demonstrated=tasks,
+        evaluation_episodes=32,
         evaluated={**budgets, "k5-feedback": critic},
     )

@@ -25,16 +25,18 @@ UNSEEN = ("modular_inverse", "numbers_with_digit_sum", "longest_run")
 
 @partial(with_pair, base="uniform", method="stages")
 def get_config(variant: str = "stages") -> Experiment:
-    stages = PotentialStages(stages=4, draws_per_stage=8)
+    stages = PotentialStages(stages=4, draws_per_stage=4)
     sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)
     smoke = variant == "smoke"
-    tasks = TaskSet(4 if smoke else 64, sampler, code_spec(**R1CI))
+    tasks = TaskSet(4 if smoke else 32, sampler, code_spec(**R1CI))
     return code_experiment(
         f"code-r1ci-{variant}",
         r1_code_interpreter(**TRAINING_SETTINGS),
-        rollouts(*((2, 4) if smoke else (8, 8)), task_source=tasks),
+        rollouts(2 if smoke else 8, 4, task_source=tasks),
         R1CI,
         smoke,
+        steps=24,
+        evaluation_episodes=256,
         evaluated={
             "test": code_spec(**R1CI, split="test"),
             "unseen": code_spec(**R1CI | {"split": "held_out", "generators": UNSEEN}),

@@ -1,9 +1,9 @@
 """ReTool (arXiv 2504.11536): RL with code against RL on texts alone, from one start.
 
-Both begin with the same fine-tuning, whose demonstrations are half with code and half answers at
-once. Reward: 1, or for a failure -1 to -.6 with the number of its messages; clip .2 and .28, no KL.
-`:text` trains without the tool, `:pair` both from one fine-tuning, `:smoke` takes two steps of each
-phase.
+Both begin with the same fine-tuning, in whose demonstrations answers at once are frequent, and
+mostly wrong. Reward: 1, or for a failure -1 to -.6 with the number of its messages; clip .2 and
+.28, no KL. `:text` trains without the tool, `:pair` both from one fine-tuning, `:smoke` takes two
+steps of each phase.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
@@ -29,10 +29,9 @@ def get_config(variant: str = "tool") -> Experiment:
     return code_experiment(
         f"code-retool-{variant}",
         retool(**TRAINING_SETTINGS),
-        rollouts(*((2, 4) if smoke else (8, 8)), task_source=Mixture({played: both[played]})),
+        rollouts(2 if smoke else 8, 4, task_source=Mixture({played: both[played]})),
         RETOOL,
         smoke,
-        demonstrated=both,
         evaluated={
             "test-tool": code_spec(**RETOOL, split="test"),
             "test-text": code_spec(**RETOOL, split="test", tools=False),

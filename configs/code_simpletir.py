@@ -1,9 +1,8 @@
 """SimpleTIR (arXiv 2509.02479) on outputs of code that the policy has never read.
 
-In RL each output stands within 64 characters of noise, demonstrations have none, and texts are
-sampled at temperature 1.3: turns without code or answer (void ones) are frequent. `:base` trains on
-trajectories with void turns too, `:pair` trains both from one fine-tuning, `:smoke` takes two
-steps of each phase.
+Each output stands within 8 characters of noise, and texts are sampled at temperature 1.2: turns
+without code or answer (void ones) are frequent. `:base` trains on trajectories with void turns
+too, `:pair` trains both from one fine-tuning, `:smoke` takes two steps of each phase.
 
 Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
 
@@ -11,11 +10,9 @@ Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not
 """
 
 from agentrl_jax.algorithms.methods.tool_use import simpletir
-from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
-
-PROTOCOL = {"protocol": "simpletir", "horizon": 5}
 
 
 @with_pair
@@ -25,10 +22,9 @@ def get_config(variant: str = "method") -> Experiment:
     config = code_experiment(
         f"code-simpletir-{variant}",
         simpletir(drop_void, **TRAINING_SETTINGS),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
-        {**PROTOCOL, "noise": 64},
+        rollouts(tasks=2 if smoke else 8, group_size=4),
+        {"protocol": "simpletir", "noise": 8},
         smoke,
-        demonstrated={"quiet": code_spec(**PROTOCOL)},
     )
-    config.agent.temperature = 1.3
+    config.agent.temperature = 1.2
     return config

@@ -21,13 +21,13 @@ from agentrl_jax.training.config import Experiment
 
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
-    smoke, steps, tokens = variant == "smoke", 40, float(MAX_LENGTH)
+    smoke, steps, tokens = variant == "smoke", 24, float(MAX_LENGTH)
     method = spear(tokens, anneal_steps=steps, replay_size=16, **TRAINING_SETTINGS)
     base = spear(tokens, reward_tool_use=False, **{**TRAINING_SETTINGS, "auxiliaries": ()})
     return code_experiment(
         f"code-spear-{variant}",
         pick(variant, "code_spear", method=method, base=base, smoke=method),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        rollouts(tasks=2 if smoke else 8, group_size=4),
         {"protocol": "retool"},
         smoke,
         steps=steps,

@@ -23,13 +23,13 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/CodeProblems-v0"
 SERVED = "agentrl_jax.envs:agentrl/ServedCodeProblems-v0"
-# Short questions whose programs are one line.
-EASY = ("product", "power_remainder", "backwards", "letter_count", "sorted_letters", "multiples")
+# Short questions about numbers, whose programs are one line.
+EASY = ("product", "power_remainder", "common_divisor", "digit_sum", "divisor_count", "multiples")
 MAX_LENGTH = 416  # tokens of an episode, of which the tool's description is a fifth
 TRAINING_SETTINGS: dict[str, Any] = {
-    "optimizer": AdamWConfig(1e-4, warmup_steps=3),
+    "optimizer": AdamWConfig(2e-4, warmup_steps=3),
     "minibatches": 2,
-    "microbatch": 4,
+    "microbatch": 1,
     "bin_length": MAX_LENGTH,
 }
 
@@ -37,7 +37,7 @@ TRAINING_SETTINGS: dict[str, Any] = {
 def code_spec(environment: str = NAME, **options: Any) -> EnvironmentSpec:
     """The easy problems, with short prompts and errors, and with other options."""
     short = {"instruction": False, "short_errors": True}
-    easy = {"generators": EASY, "difficulty": 0.2, "horizon": 4}
+    easy = {"generators": EASY, "difficulty": 0.0, "horizon": 4}
     return EnvironmentSpec(environment, {**easy, **short, **options})
 
 
@@ -54,11 +54,13 @@ def code_experiment(
     smoke: bool,
     demonstrated: Mapping[str, TaskSource] | None = None,
     evaluated: Mapping[str, TaskSource] | None = None,
-    steps: int = 40,
+    steps: int = 16,
     sft_steps: int = 160,
+    evaluation_episodes: int = 64,
     environment: str = NAME,
 ) -> Experiment:
-    """Fine-tuning on the policy that mends its code, then the method.
+    """Fine-tuning on a policy of which three turns in five are an expert's that mends its code, the
+    others at random, then the method.
 
     Args:
         name: of the run.
@@ -68,6 +70,7 @@ def code_experiment(
         demonstrated: whose tasks are demonstrated, in equal numbers; None: the environment's.
         evaluated: see `EvaluationConfig.environments`; None: held-out texts.
         steps, sft_steps: of the method and of fine-tuning.
+        evaluation_episodes: in each environment that is evaluated.
         environment: its name.
     """
     tool_format = PROTOCOLS[options.get("protocol", "boxed")].tool_format
@@ -76,12 +79,12 @@ def code_experiment(
         code_spec(environment, **options),
         AgentConfig(ChatFormat(tool_format=tool_format), budget=96),
         DemonstrationConfig(
-            "recovering",
+            "weak",
             episodes=16 if smoke else 800,
             task_source=Mixture(demonstrated) if demonstrated else None,
         ),
         EvaluationConfig(
-            episodes=4 if smoke else 256,
+            episodes=4 if smoke else evaluation_episodes,
             players=("random",),
             environments=evaluated or test_specs(environment, **options),
         ),

@@ -22,7 +22,7 @@ def get_config(variant: str = "method") -> Experiment:
     return code_experiment(
         f"code-verltool-{variant}",
         grpo(**TRAINING_SETTINGS),
-        rollouts(tasks=2 if smoke else 8, group_size=4 if smoke else 8),
+        rollouts(tasks=2 if smoke else 8, group_size=4),
         {"key_variable": "TOOL_SERVER_KEY"},
         smoke,
         environment=SERVED,

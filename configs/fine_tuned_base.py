@@ -51,7 +51,7 @@ def base_model_experiment(
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(3e-3, warmup_steps=10, final_fraction=0.1),
         bin_length=engine.positions,
-        microbatch=4,
+        microbatch=1,
     )
     return Experiment(
         name=name,

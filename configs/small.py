@@ -76,6 +76,8 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
+# Of three hops, after few steps of fine-tuning: most episodes fail.
+LONG_LOOKUP = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3, "horizon": 8}, sft_steps=120)
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most
@@ -168,21 +170,18 @@ def from_one_start(base: Experiment, method: Experiment) -> Experiment:
 
 
 def with_pair(
-    get_config: Callable[..., Experiment],
-    base: str = "base",
-    method: str = "method",
-    name: str = "pair",
+    get_config: Callable[[str], Experiment], base: str = "base", method: str = "method"
 ) -> Callable[..., Experiment]:
-    """Adds the variant `name`: `from_one_start` of the variants that `base` and `method` name."""
+    """Adds the variant `pair`: `from_one_start` of the variants that `base` and `method` name."""
 
     @functools.wraps(get_config)
     def pair_or_variant(*variant: str) -> Experiment:
-        if variant == (name,):
+        if variant == ("pair",):
             return from_one_start(get_config(base), get_config(method))
         try:
             return get_config(*variant)
         except UserError as error:
-            raise UserError(f"{error}, {name}") from None
+            raise UserError(f"{error}, pair") from None
 
     return pair_or_variant
 

@@ -116,6 +116,11 @@ def maximum(metric: str) -> Measure:
     return of_metric(f"maximum of {metric}", metric, max)
 
 
+def log_of_maximum(metric: str) -> Measure:
+    """The natural logarithm of the maximum, whose tail over seeds is lighter."""
+    return of_metric(f"log of the maximum of {metric}", metric, lambda y: float(np.log(max(y))))
+
+
 def std_of_changes(metric: str) -> Measure:
     """The standard deviation of the differences between successive steps."""
     name = f"standard deviation of {metric}'s changes from step to step"
