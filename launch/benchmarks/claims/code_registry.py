@@ -41,6 +41,14 @@ CODE_COMPARISONS = (
         higher_is_better=False,
     ),
     paired_comparison(
+        "simpletir_success",
+        "code_simpletir",
+        "SimpleTIR, arXiv 2509.02479",
+        "Masking void trajectories makes more episodes succeed.",
+        **SEEDS,
+        measure=SUCCESS,
+    ),
+    paired_comparison(
         "r1ci_stages",
         "code_r1ci",
         "R1-Code-Interpreter, arXiv 2505.21668",
