@@ -18,6 +18,7 @@ from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.mixture import Mixture
 
+MAX_LENGTH = 768  # with what the policy is told of its budget
 MINT = {"protocol": "mint", "budget_notice": True, "proposals": 2}
 
 
@@ -33,11 +34,12 @@ def get_config(variant: str = "method") -> Experiment:
     smoke = variant == "smoke"
     return code_experiment(
         f"code-mint-{variant}",
-        grpo(**TRAINING_SETTINGS),
+        grpo(**TRAINING_SETTINGS | {"bin_length": MAX_LENGTH}),
         rollouts(2 if smoke else 8, 4, task_source=Mixture({feedback: tasks[feedback]})),
         MINT | {"horizon": 5},
         smoke,
         demonstrated=tasks,
         evaluation_episodes=32,
+        max_length=MAX_LENGTH,
         evaluated={**budgets, "k5-feedback": critic},
     )

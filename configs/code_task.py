@@ -57,6 +57,7 @@ def code_experiment(
     steps: int = 16,
     sft_steps: int = 160,
     evaluation_episodes: int = 64,
+    max_length: int = MAX_LENGTH,
     environment: str = NAME,
 ) -> Experiment:
     """Fine-tuning on a policy of which three turns in five are an expert's that mends its code, the
@@ -71,6 +72,7 @@ def code_experiment(
         evaluated: see `EvaluationConfig.environments`; None: held-out texts.
         steps, sft_steps: of the method and of fine-tuning.
         evaluation_episodes: in each environment that is evaluated.
+        max_length: tokens of an episode.
         environment: its name.
     """
     tool_format = PROTOCOLS[options.get("protocol", "boxed")].tool_format
@@ -91,6 +93,6 @@ def code_experiment(
         (8, 2 if smoke else sft_steps),
         (algorithm, source, 2 if smoke else steps),
         EngineConfig(
-            rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
+            rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
     )
