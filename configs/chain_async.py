@@ -2,16 +2,18 @@
 
 Environment latencies are log-normal with a mean of .1 s. Samples are at most 2 versions old, with
 the truncated importance weights of DART (arXiv 2509.23866), w = min(exp(learner - sampler), 1).
-`:base` waits for every rollout before it trains, with the same algorithm, engine and environments.
+`:base` waits for every rollout before it trains, with the same algorithm, engine and environments;
+`:plain` streams without the weights.
 
-Expected effect: the success of `:base` in less time.
+Expected effect: the success of `:base` in less time; and steadier than `:plain` with
+`--config.phases.rl.source.staleness=4`.
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_async.py[:base|pair]
+    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair]
 """
 
-from agentrl_jax.algorithms.losses.importance import TruncatedIS
+from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.configs.small import (
     CHAIN,
@@ -30,10 +32,16 @@ from agentrl_jax.workers.latency import EnvLatency
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
     streaming = AsyncRollouts(rollouts(), staleness=2)
-    source = pick(variant, "chain_async", method=streaming, base=rollouts())
+    source, mismatch = pick(
+        variant,
+        "chain_async",
+        method=(streaming, TruncatedIS(high=1.0)),
+        base=(rollouts(), TruncatedIS(high=1.0)),
+        plain=(streaming, no_correction),
+    )
     algorithm = grpo(
         rescore=True,
-        mismatch=TruncatedIS(high=1.0),
+        mismatch=mismatch,
         **training_settings(CHAIN, optimizer=AdamWConfig(2e-4, warmup_steps=3)),
     )
     config = small_experiment(

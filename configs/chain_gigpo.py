@@ -8,15 +8,14 @@ Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning
 
 Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_gigpo.py[:base|pair]
+    agentrl-train --config=configs/chain_gigpo.py[:base]
 """
 
 from agentrl_jax.algorithms.methods.group_relative import gigpo
-from agentrl_jax.configs.small import CHAIN, pick, small_experiment, training_settings, with_pair
+from agentrl_jax.configs.small import CHAIN, pick, small_experiment, training_settings
 from agentrl_jax.training.config import Experiment
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(CHAIN)
     algorithm = pick(

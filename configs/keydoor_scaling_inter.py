@@ -9,23 +9,15 @@ more so after as many turns played.
 
 Hardware: 2 CPU cores; time: about 447 s; score: success .86 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/keydoor_scaling_inter.py[:base|pair]
+    agentrl-train --config=configs/keydoor_scaling_inter.py[:base]
 """
 
 from agentrl_jax.algorithms.experience.schedules import IntervalSchedule
 from agentrl_jax.algorithms.methods.multi_turn import scaling_inter
-from agentrl_jax.configs.small import (
-    KEY_DOOR,
-    pick,
-    rollouts,
-    small_experiment,
-    training_settings,
-    with_pair,
-)
+from agentrl_jax.configs.small import KEY_DOOR, pick, rollouts, small_experiment, training_settings
 from agentrl_jax.training.config import Experiment
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     source = pick(
         variant,

@@ -9,7 +9,7 @@ outcome alone (`:base`, GRPO).
 
 Hardware: 2 CPU cores; time: about 71 s; score: success .94 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/lookup_igpo.py[:base|pair]
+    agentrl-train --config=configs/lookup_igpo.py[:base]
 """
 
 from agentrl_jax.algorithms.advantages.group import group_normalized
@@ -17,11 +17,10 @@ from agentrl_jax.algorithms.advantages.trajectory_checks import is_malformed
 from agentrl_jax.algorithms.experience.penalties import ReplaceRewards
 from agentrl_jax.algorithms.methods.tool_use import igpo
 from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
-from agentrl_jax.configs.small import LOOKUP, pick, small_experiment, training_settings, with_pair
+from agentrl_jax.configs.small import LOOKUP, pick, small_experiment, training_settings
 from agentrl_jax.training.config import Experiment
 
 
-@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(LOOKUP)
     base = igpo(

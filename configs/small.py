@@ -76,8 +76,6 @@ RARE_ROOMS = SmallTask(
 )
 KUHN = SmallTask("Kuhn-v0", "random", 48, 2, {"opponent": "random"}, sft_steps=100)
 LOOKUP = SmallTask("Lookup-v0", "mixture", 128, 5)
-# Of three hops, after few steps of fine-tuning: most episodes fail.
-LONG_LOOKUP = SmallTask("Lookup-v0", "mixture", 160, 5, {"hops": 3, "horizon": 8}, sft_steps=120)
 LOOKUP_TOOLS = SmallTask("Lookup-v0", "mixture", 128, 5, {"separate_tools": True})
 
 VOCABULARY = 128  # tokens, at most
