@@ -32,6 +32,7 @@ def get_config(variant: str = "tool") -> Experiment:
         rollouts(2 if smoke else 8, 4, task_source=Mixture({played: both[played]})),
         RETOOL,
         smoke,
+        sft_steps=260,
         evaluated={
             "test-tool": code_spec(**RETOOL, split="test"),
             "test-text": code_spec(**RETOOL, split="test", tools=False),

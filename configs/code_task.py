@@ -24,7 +24,7 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 NAME = "agentrl_jax.envs:agentrl/CodeProblems-v0"
 SERVED = "agentrl_jax.envs:agentrl/ServedCodeProblems-v0"
 # Short questions about numbers, whose programs are one line.
-EASY = ("product", "power_remainder", "common_divisor", "digit_sum", "divisor_count", "multiples")
+EASY = ("product", "common_divisor", "digit_sum", "divisor_count")
 MAX_LENGTH = 416  # tokens of an episode, of which the tool's description is a fifth
 TRAINING_SETTINGS: dict[str, Any] = {
     "optimizer": AdamWConfig(2e-4, warmup_steps=3),
