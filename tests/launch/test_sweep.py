@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.commands import SMALL, assert_one_clear_sentence, run
 
@@ -18,6 +19,7 @@ from agentrl_jax.launch.sweeps.measures import (
     area_under_curve,
     final_return,
     final_success,
+    log_of_maximum,
     maximum,
     mean_of_last,
     std_of_changes,
@@ -253,6 +255,7 @@ def test_changes_from_step_to_step_have_a_standard_deviation(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # 1, 2 and 0, around their mean of 1
     assert std_of_changes("entropy").compute(tmp_path) == pytest.approx((2 / 3) ** 0.5)
+    assert log_of_maximum("entropy").compute(tmp_path) == pytest.approx(np.log(4.0))
 
 
 @pytest.mark.slow
