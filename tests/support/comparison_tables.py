@@ -20,7 +20,7 @@ def check_comparison_tables(page: Path, comparisons: Sequence[Comparison], cache
 
 
 def check_sides(comparison: Comparison) -> None:
-    """The sides of a comparison of five or ten seeds differ, and not in training before the method."""
+    """The sides, of five or ten seeds, differ, and not in training before the method."""
     (_, base_cell), (_, method_cell) = [*comparison.cells(Path())][:2]
     base, method = load_experiment(base_cell), load_experiment(method_cell)
     base_name, method_name = (
