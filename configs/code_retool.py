@@ -23,13 +23,13 @@ RETOOL = {"protocol": "retool", "reward": "retool"}
 
 @partial(with_pair, base="text", method="tool")
 def get_config(variant: str = "tool") -> Experiment:
-    played = pick(variant, "code_retool", tool="tool", text="text", smoke="tool")
+    label = pick(variant, "code_retool", tool="tool", text="text", smoke="tool")
     smoke = variant == "smoke"
     both = {"tool": code_spec(**RETOOL), "text": code_spec(**RETOOL, tools=False)}
     return code_experiment(
         f"code-retool-{variant}",
         retool(**TRAINING_SETTINGS),
-        rollouts(2 if smoke else 8, 4, task_source=Mixture({played: both[played]})),
+        rollouts(2 if smoke else 8, 4, task_source=Mixture({label: both[label]})),
         RETOOL,
         smoke,
         sft_steps=260,
