@@ -149,11 +149,9 @@ class LocalEngine:
                 images that do not fit.
         """
         self._check_request(ids, sampling, images)
-        tokens, future = np.asarray(ids, np.int32), GenerationFuture()
-        layout = prompt_layout(self._device_state.image_encoder, images, len(tokens))
-        request = Request(
-            tokens, sampling, key, key_data(key), parent, tuple(images), layout, future
-        )
+        ids, future = np.asarray(ids, np.int32), GenerationFuture()
+        layout = prompt_layout(self._device_state.image_encoder, images, len(ids))
+        request = Request(ids, sampling, key, key_data(key), parent, tuple(images), layout, future)
         with self._condition:
             if self._error is not None or self._closed:
                 raise RuntimeError("the engine has stopped") from self._error
