@@ -5,7 +5,7 @@ at k = 1 to 5 (one proposal at k = 1) and, at k = 5, with a critic by rules that
 `:feedback` trains with that critic, `:pair` both from one fine-tuning, `:smoke` takes two steps of
 each phase. Half of the demonstrations are with the critic.
 
-Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
+Hardware: 2 CPU cores; the comparison has not been run
 
     agentrl-train --config=configs/code_mint.py[:feedback|pair]
 """

@@ -5,7 +5,7 @@ rate p; then four stages draw from those of the highest potential, and from more
 `:uniform` draws from all at once, `:pair` trains both from one fine-tuning, `:smoke` takes two
 steps of each phase. The evaluation has held-out texts, and held-out generators.
 
-Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
+Hardware: 2 CPU cores; the comparison has not been run
 
     agentrl-train --config=configs/code_r1ci.py[:uniform|pair]
 """

@@ -4,7 +4,7 @@ Each output stands within 8 characters of noise, and texts are sampled at temper
 without code or answer (void ones) are frequent. `:base` trains on trajectories with void turns
 too, `:pair` trains both from one fine-tuning, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
+Hardware: 2 CPU cores; the comparison has not been run
 
     agentrl-train --config=configs/code_simpletir.py[:base|pair]
 """

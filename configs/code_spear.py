@@ -8,7 +8,7 @@ trains both from one fine-tuning, `:smoke` takes two steps of each phase.
 
 Expected effect: the base succeeds less in the last third of the run.
 
-Hardware: 2 CPU cores; score after fine-tuning: docs/code.md; the method has not been measured
+Hardware: 2 CPU cores; the comparison has not been run
 
     agentrl-train --config=configs/code_spear.py[:base|pair]
 """
