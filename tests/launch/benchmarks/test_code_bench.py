@@ -18,6 +18,9 @@ from agentrl_jax.launch.benchmarks.code_problems import (
 )
 from agentrl_jax.sandbox import kernel
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning"
+)  # ml_collections loads configs this way
 PAGE = Path(__file__).parents[3] / "docs" / "code.md"
 
 
@@ -45,7 +48,6 @@ def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
     check_comparison_tables(PAGE, CODE_COMPARISONS, cached)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize("comparison", CODE_COMPARISONS, ids=lambda comparison: comparison.name)
 def test_the_sides_of_a_comparison_differ_in_the_method_alone(comparison: Comparison):
     check_sides(comparison)
