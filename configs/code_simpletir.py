@@ -1,4 +1,4 @@
-"""SimpleTIR (arXiv 2509.02479) on outputs of code that the policy has never read.
+"""SimpleTIR (arXiv 2509.02479) on outputs of code within noise.
 
 Each output stands within 8 characters of noise, and texts are sampled at temperature 1.2: turns
 without code or answer (void ones) are frequent. `:base` trains on trajectories with void turns

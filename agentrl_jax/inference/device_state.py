@@ -48,8 +48,8 @@ class DeviceState:
         # Rows per shard of the prefill programs, the narrow and the wide one.
         rows_per_shard = rows // self.num_shards
         if not prefill_tokens:
-            all_rows = rows_per_shard * prefill_chunk
-            prefill_tokens = PREFILL_TOKENS_ON_CPU if self._on_cpu else all_rows
+            chunk_of_every_row = rows_per_shard * prefill_chunk
+            prefill_tokens = PREFILL_TOKENS_ON_CPU if self._on_cpu else chunk_of_every_row
         self.prefill_rows = tuple(
             min(rows_per_shard, -(-prefill_tokens // (factor * prefill_chunk)))
             for factor in (1, WIDE_FACTOR)
