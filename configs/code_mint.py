@@ -34,7 +34,7 @@ def get_config(variant: str = "method") -> Experiment:
     smoke = variant == "smoke"
     return code_experiment(
         f"code-mint-{variant}",
-        grpo(**TRAINING_SETTINGS | {"bin_length": MAX_LENGTH}),
+        grpo(**TRAINING_SETTINGS),
         rollouts(2 if smoke else 8, 4, task_source=Mixture({feedback: tasks[feedback]})),
         MINT | {"horizon": 5},
         smoke,

@@ -14,31 +14,43 @@ from functools import partial
 
 from agentrl_jax.algorithms.experience.potential_stages import PotentialStages
 from agentrl_jax.algorithms.methods import r1_code_interpreter
-from agentrl_jax.configs.code_task import TRAINING_SETTINGS, code_experiment, code_spec
+from agentrl_jax.configs.code_task import EASY, TRAINING_SETTINGS, code_experiment, code_spec
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.task_set import TaskSet
+from agentrl_jax.training.mixture import Mixture
 
-R1CI = {"protocol": "r1ci", "difficulty": (0.0, 1.0)}
-UNSEEN = ("modular_inverse", "numbers_with_digit_sum", "longest_run")
+IMPOSSIBLE = (
+    "backwards",
+    "shifted_letters",
+    "sorted_letters",
+    "without_letter",
+    "run_lengths",
+    "common_letters",
+    "arrangements",
+    "letter_count",
+)
+R1CI = {"protocol": "r1ci", "generators": EASY + IMPOSSIBLE}
+UNSEEN = ("modular_inverse", "numbers_with_digit_sum")
 
 
 @partial(with_pair, base="uniform", method="stages")
 def get_config(variant: str = "stages") -> Experiment:
-    stages = PotentialStages(stages=4, draws_per_stage=4)
+    stages = PotentialStages(stages=4, draws_per_stage=4, sweeps=2)
     sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)
     smoke = variant == "smoke"
-    tasks = TaskSet(4 if smoke else 32, sampler, code_spec(**R1CI))
+    members = {g: code_spec(**R1CI | {"generators": g}) for g in EASY + IMPOSSIBLE}
+    tasks = Mixture(members, sampler=sampler)
     return code_experiment(
         f"code-r1ci-{variant}",
         r1_code_interpreter(**TRAINING_SETTINGS),
         rollouts(2 if smoke else 8, 4, task_source=tasks),
         R1CI,
         smoke,
-        steps=24,
-        evaluation_episodes=256,
+        steps=20,
+        demonstrated={"numbers": code_spec(protocol="r1ci")},
+        evaluation_episodes=128,
         evaluated={
-            "test": code_spec(**R1CI, split="test"),
+            "test": code_spec(**R1CI | {"split": "test", "generators": EASY}),
             "unseen": code_spec(**R1CI | {"split": "held_out", "generators": UNSEEN}),
         },
     )

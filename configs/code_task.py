@@ -3,14 +3,15 @@ fine-tuning of the base model on demonstrations, then a method.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from agentrl_jax.algorithms.policy_gradient.algorithm import PolicyGradientConfig
 from agentrl_jax.configs.fine_tuned_base import base_model_experiment
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.renderer import ChatFormat
-from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import (
     AgentConfig,
     DemonstrationConfig,
@@ -30,7 +31,6 @@ TRAINING_SETTINGS: dict[str, Any] = {
     "optimizer": AdamWConfig(2e-4, warmup_steps=3),
     "minibatches": 2,
     "microbatch": 1,
-    "bin_length": MAX_LENGTH,
 }
 
 
@@ -48,7 +48,7 @@ def test_specs(environment: str = NAME, **options: Any) -> dict[str, TaskSource]
 
 def code_experiment(
     name: str,
-    algorithm: AlgorithmConfig,
+    algorithm: PolicyGradientConfig,
     source: Source,
     options: Mapping[str, Any],
     smoke: bool,
@@ -72,7 +72,7 @@ def code_experiment(
         evaluated: see `EvaluationConfig.environments`; None: held-out texts.
         steps, sft_steps: of the method and of fine-tuning.
         evaluation_episodes: in each environment that is evaluated.
-        max_length: tokens of an episode.
+        max_length: tokens of an episode, and of a packed row.
         environment: its name.
     """
     tool_format = PROTOCOLS[options.get("protocol", "boxed")].tool_format
@@ -91,7 +91,7 @@ def code_experiment(
             environments=evaluated or test_specs(environment, **options),
         ),
         (8, 2 if smoke else sft_steps),
-        (algorithm, source, 2 if smoke else steps),
+        (replace(algorithm, bin_length=max_length), source, 2 if smoke else steps),
         EngineConfig(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),

@@ -9,18 +9,19 @@ the same success.
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_aepo.py[:base]
+    agentrl-train --config=configs/search_aepo.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods import aepo
 from agentrl_jax.algorithms.strategies.branching import BranchingRollouts
 from agentrl_jax.algorithms.strategies.uncertainty import AEPOBranchRule, AEPOInitialRollouts
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, VOCABULARY, search_experiment
-from agentrl_jax.configs.small import pick
+from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     method = aepo(**TRAINING_SETTINGS)
     base = aepo(entropy_scale=0.0, keep_gradient=False, **TRAINING_SETTINGS)
@@ -28,7 +29,7 @@ def get_config(variant: str = "method") -> Experiment:
     strategy = BranchingRollouts(VOCABULARY, 8, AEPOInitialRollouts(), AEPOBranchRule())
     if variant == "base":
         strategy = BranchingRollouts(VOCABULARY, 8, 4)
-    source, smoke = Rollouts(2 if variant == "smoke" else 8, strategy), variant == "smoke"
+    source, smoke = Rollouts(2 if variant == "smoke" else 4, strategy), variant == "smoke"
     name = f"search-aepo-{variant}"
     config = search_experiment(name, algorithm, source, smoke, {"reward": "f1"})
     config.engine.alternatives = 10

@@ -14,6 +14,7 @@ from agentrl_jax.algorithms.methods import chain_of_agents
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.sources import Demonstrations
 
 MAX_LENGTH = 2048  # tokens of an episode, and positions of the base model
 
@@ -31,5 +32,6 @@ def get_config(variant: str = "method") -> Experiment:
     )
     assert config.demonstrations is not None
     config.demonstrations.player = "team"
+    config.phases["sft"].source = Demonstrations(batch=8, successful_only=True)
     config.agent.budget = 256
     return config

@@ -9,18 +9,19 @@ Expected effect: the success of independent episodes (`:base`) with fewer search
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_arpo.py[:hard|base]
+    agentrl-train --config=configs/search_arpo.py[:hard|base|pair]
 """
 
 from agentrl_jax.algorithms.methods import arpo
 from agentrl_jax.algorithms.strategies.branching import BranchingRollouts
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, VOCABULARY, search_experiment
-from agentrl_jax.configs.small import pick
+from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     branches = BranchingRollouts(VOCABULARY, group_size=8, initial_rollouts=4)
     strategy = pick(
@@ -32,7 +33,7 @@ def get_config(variant: str = "method") -> Experiment:
         smoke=branches,
     )
     algorithm = arpo(hard_attribution=variant == "hard", **TRAINING_SETTINGS)
-    source, smoke = Rollouts(2 if variant == "smoke" else 8, strategy), variant == "smoke"
+    source, smoke = Rollouts(2 if variant == "smoke" else 4, strategy), variant == "smoke"
     name = f"search-arpo-{variant}"
     config = search_experiment(name, algorithm, source, smoke, {"reward": "f1"})
     config.engine.alternatives = 10

@@ -8,7 +8,7 @@ Expected effect: groups whose outcomes tie still give a signal (`:base`, the out
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_igpo.py[:base]
+    agentrl-train --config=configs/search_igpo.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.advantages.group import group_normalized
@@ -17,12 +17,13 @@ from agentrl_jax.algorithms.experience.penalties import ReplaceRewards
 from agentrl_jax.algorithms.methods import igpo
 from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.training.config import Experiment
 
 CUE = "<think>Now there's enough information to answer.</think><answer>"
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     method = igpo(**TRAINING_SETTINGS, probe=AnswerProbe(CUE, suffix="</answer>"))
     base = igpo(
@@ -31,5 +32,5 @@ def get_config(variant: str = "method") -> Experiment:
         rewards=ReplaceRewards("format", -2.0, is_malformed),
     )
     algorithm = pick(variant, "search_igpo", method=method, base=base, smoke=method)
-    source, smoke = rollouts(2 if variant == "smoke" else 8, 8), variant == "smoke"
+    source, smoke = rollouts(2 if variant == "smoke" else 4, 8), variant == "smoke"
     return search_experiment(f"search-igpo-{variant}", algorithm, source, smoke, {"reward": "f1"})

@@ -10,7 +10,7 @@ empty one, and is GRPO.
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_inspo.py[:base]
+    agentrl-train --config=configs/search_inspo.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.contexts.evolved_instruction import (
@@ -22,7 +22,7 @@ from agentrl_jax.algorithms.contexts.instruction_writers import ReflectivePropos
 from agentrl_jax.algorithms.experience.replay import LowRewardBuffer
 from agentrl_jax.algorithms.methods import inspo
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
-from agentrl_jax.configs.small import pick
+from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.model_configs import FrozenPolicy
 from agentrl_jax.training.sources import Rollouts
@@ -30,6 +30,7 @@ from agentrl_jax.training.sources import Rollouts
 TEXTS = ("", "Search for one fact at a time.", "Answer at once.", "Search for a name alone.")
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     every, trials, texts = pick(
         variant, "search_inspo", method=(8, 8, TEXTS), base=(8, 8, ("",)), smoke=(1, 2, TEXTS)
@@ -39,7 +40,7 @@ def get_config(variant: str = "method") -> Experiment:
     strategy = EvolvedInstruction(
         InstructionPopulation(texts, 0.2), evolution=None if variant == "base" else evolution
     )
-    source, smoke = Rollouts(2 if variant == "smoke" else 8, strategy), variant == "smoke"
+    source, smoke = Rollouts(2 if variant == "smoke" else 4, strategy), variant == "smoke"
     config = search_experiment("search-inspo", inspo(**TRAINING_SETTINGS), source, smoke)
     config.models = {"writer": FrozenPolicy()}
     return config

@@ -8,8 +8,10 @@ and the reader is fine-tuned to answer and to judge. `:smoke` takes two steps of
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_planner.py[:free|cheap|dear|s3]
+    agentrl-train --config=configs/search_planner.py[:free|cheap|dear|s3|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.methods import ai_search_planner
 from agentrl_jax.algorithms.strategies.episode_scorers import AnswerScore, YesProbability
@@ -21,7 +23,7 @@ from agentrl_jax.configs.search_task import (
     reader_phase,
     search_experiment,
 )
-from agentrl_jax.configs.small import CRITIC_HEAD, pick
+from agentrl_jax.configs.small import CRITIC_HEAD, pick, with_pair
 from agentrl_jax.envs.search import reader
 from agentrl_jax.envs.search.answers import exact_match
 from agentrl_jax.rollout.strategy import IndependentEpisodes
@@ -29,6 +31,7 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@partial(with_pair, base="s3", method="alpha")
 def get_config(variant: str = "alpha") -> Experiment:
     alpha = pick(
         variant, "search_planner", alpha=0.02, free=0.0, cheap=0.1, dear=0.3, s3=0.02, smoke=0.02

@@ -8,8 +8,10 @@ generated questions. Published: 7 billion weights, 256 questions a step, groups 
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/search_selfplay.py[:intermediate|unchecked|no_pool|given]
+    agentrl-train --config=configs/search_selfplay.py[:intermediate|unchecked|no_pool|given|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.methods import search_self_play
 from agentrl_jax.algorithms.strategies.proposer_solver import (
@@ -25,7 +27,7 @@ from agentrl_jax.configs.search_task import (
     search_experiment,
     search_spec,
 )
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.envs.search.answers import exact_match
 from agentrl_jax.envs.search.reader import documents_of, reading_prompt
 from agentrl_jax.training.config import Experiment
@@ -33,6 +35,7 @@ from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
 
 
+@partial(with_pair, base="unchecked")
 def get_config(variant: str = "method") -> Experiment:
     check = AnswerableCheck(reading_prompt, documents_of, exact_match)
     solver = search_spec()

@@ -156,26 +156,34 @@ def small_experiment(
     )
 
 
-def from_one_start(base: Experiment, method: Experiment) -> Experiment:
-    """Both experiments' last phases in one run, as `base` and `method`, which start from the same
-    fine-tuned weights and meet the same tasks.
+def from_one_start(**sides: Experiment) -> Experiment:
+    """The phases `rl` of several experiments in one run, under the names of the sides; they start
+    from the same fine-tuned weights and meet the same tasks. All else is that of the last side.
     """
-    sides = {
+    last = list(sides.values())[-1]
+    before = {name: phase for name, phase in last.phases.items() if name != "rl"}
+    methods = {
         name: replace(experiment.phases["rl"], label=name, start="sft")
-        for name, experiment in (("base", base), ("method", method))
+        for name, experiment in sides.items()
     }
-    return replace(method, phases={"sft": method.phases["sft"], **sides})
+    return replace(last, phases={**before, **methods})
 
 
 def with_pair(
-    get_config: Callable[[str], Experiment], base: str = "base", method: str = "method"
+    get_config: Callable[[str], Experiment],
+    base: str = "base",
+    method: str = "method",
+    **further: str,
 ) -> Callable[..., Experiment]:
-    """Adds the variant `pair`: `from_one_start` of the variants that `base` and `method` name."""
+    """Adds the variant `pair`: `from_one_start` of the variants that `base`, further sides and
+    `method` name.
+    """
 
     @functools.wraps(get_config)
     def pair_or_variant(*variant: str) -> Experiment:
         if variant == ("pair",):
-            return from_one_start(get_config(base), get_config(method))
+            names = {"base": base, **further, "method": method}
+            return from_one_start(**{side: get_config(name) for side, name in names.items()})
         try:
             return get_config(*variant)
         except UserError as error:

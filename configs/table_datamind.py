@@ -7,13 +7,15 @@ takes two short steps. Published: 16 questions in groups of 4, 350 steps, 12,000
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/table_datamind.py[:rl|constant|sql|smoke]
+    agentrl-train --config=configs/table_datamind.py[:rl|constant|sql|pair]
 """
+
+from functools import partial
 
 from agentrl_jax.algorithms.experience.schedules import Cosine
 from agentrl_jax.algorithms.methods import datamind
 from agentrl_jax.configs.fine_tuned_base import base_model_experiment
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
@@ -32,6 +34,7 @@ STEPS = 40
 MAX_LENGTH = 1024  # tokens of an episode
 
 
+@partial(with_pair, base="rl", constant="constant", method="decay")
 def get_config(variant: str = "decay") -> Experiment:
     decay = Cosine(0.9, 0.05, STEPS)
     mu = pick(variant, "table_datamind", decay=decay, rl=0.0, constant=0.9, sql=decay, smoke=decay)

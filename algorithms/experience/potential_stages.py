@@ -21,12 +21,14 @@ class PotentialStages(TaskSampler):
     """R1-Code-Interpreter's curriculum (arXiv 2505.21668): tasks are ordered by their potential
     4 p (1 - p), and stage s of S draws uniformly from the s/S of them with the highest.
 
-    p is the success rate of a task's group in a first sweep, which draws each task once, in order.
-    The paper samples before training; here the sweep is trained on too, as all draws are.
+    p is the mean success rate of a task's groups in the first sweeps, each of which draws every
+    task once, in order. The paper samples before training; here the sweeps are trained on too, as
+    all draws are.
 
     Args:
         stages: how many; after the last one all tasks are drawn.
         draws_per_stage: draws (rounds of rollouts) of a stage.
+        sweeps: how many.
 
     Raises:
         UserError: one of them is below 1.
@@ -34,25 +36,27 @@ class PotentialStages(TaskSampler):
 
     stages: int = 4
     draws_per_stage: int = 50
+    sweeps: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.stages, self.draws_per_stage) < 1:
-            raise UserError(f"stages and draws_per_stage must be at least 1: {self}")
-        self._rates: dict[int, float] = {}  # by task, of the first sweep
-        self._swept, self._draws = 0, 0  # tasks drawn by the sweep, draws after it
+        if min(self.stages, self.draws_per_stage, self.sweeps) < 1:
+            raise UserError(f"stages, draws_per_stage and sweeps must be at least 1: {self}")
+        self._rates: dict[int, list[float]] = {}  # by task, of the sweeps
+        self._swept, self._draws = 0, 0  # tasks drawn by the sweeps, draws after them
 
     def sample(self, num_tasks: int, count: int, rng: np.random.Generator) -> list[int]:
         """`count` task indices below `num_tasks`."""
-        sweep = list(range(self._swept, min(self._swept + count, num_tasks)))
-        self._swept += len(sweep)
+        end = min(self._swept + count, self.sweeps * num_tasks)
+        sweep = [i % num_tasks for i in range(self._swept, end)]
+        self._swept = max(self._swept, end)
         rest = count - len(sweep)
         if not rest:
             return sweep
-        if sweep:  # the last draw of the sweep is filled with uniform ones
+        if sweep:  # the last draw of the sweeps is filled with uniform ones
             return [*sweep, *rng.integers(num_tasks, size=rest).tolist()]
         size = self.pool_size(num_tasks)
         self._draws += 1
-        rates = np.array([self._rates.get(task, 0.0) for task in range(num_tasks)])
+        rates = np.array([np.mean(self._rates.get(task, 0.0)) for task in range(num_tasks)])
         pool = np.argsort(-potential(rates), kind="stable")[:size]
         return pool[rng.integers(size, size=rest)].tolist()
 
@@ -62,14 +66,15 @@ class PotentialStages(TaskSampler):
         return max(1, num_tasks * stage // self.stages)
 
     def observe(self, tasks: Sequence[int], success_rates: Sequence[float]) -> None:
-        """Record a task's first success rate."""
+        """Record a task's first success rates, one for each sweep."""
         for task, rate in zip(tasks, success_rates):
-            self._rates.setdefault(task, float(rate))
+            if len(rates := self._rates.setdefault(task, [])) < self.sweeps:
+                rates.append(float(rate))
 
     def state(self) -> dict[str, Any]:
-        rates = {str(task): rate for task, rate in self._rates.items()}
+        rates = {str(task): values for task, values in self._rates.items()}
         return {"rates": rates, "swept": self._swept, "draws": self._draws}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._rates = {int(task): rate for task, rate in state["rates"].items()}
+        self._rates = {int(task): values for task, values in state["rates"].items()}
         self._swept, self._draws = state["swept"], state["draws"]

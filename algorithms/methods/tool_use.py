@@ -125,6 +125,7 @@ def spear(
     repetition_checks: Sequence[TrajectoryPredicate] = (),
     anneal_steps: int = 100,
     reward_tool_use: bool = True,
+    tool_reward_steps: int = 200,
     replay_size: int = 2048,
     advantage: AdvantageEstimator | None = None,
     **settings: Any,
@@ -135,11 +136,11 @@ def spear(
     Code: replay of trajectories better than their group's mean, compared again to the median of the
     last 10,240 group means, coefficient (1 - cos(pi t / T)) / 2 with T = 100 (ALFWorld), 200
     (WebShop) or 300 (mathematics), Clip-Cov on it (fraction .02, between 1-2 and 40-60: here 1 and
-    40); .1 per tool turn, at most 1, times (1 + cos(pi t / 200)) / 2; clip .2 and .28, dual clip
-    10, sums over tokens / `max_tokens`, the top three quarters of groups by std, without void,
-    overlong and unreadable rollouts (`repetition_checks`: not given in the paper). Without
-    `reward_tool_use` trajectories without tools are replayed too. `advantage`: `gigpo`'s for its
-    other base.
+    40); .1 per tool turn, at most 1, times (1 + cos(pi t / `tool_reward_steps`)) / 2; clip .2 and
+    .28, dual clip 10, sums over tokens / `max_tokens`, the top three quarters of groups by std,
+    without void, overlong and unreadable rollouts (`repetition_checks`: not given in the paper).
+    Without `reward_tool_use` trajectories without tools are replayed too. `advantage`: `gigpo`'s
+    for its other base.
     """
     replay = SelfImitation(
         Cosine(0.0, 1.0, anneal_steps),
@@ -153,7 +154,7 @@ def spear(
             aggregation=SequenceSum(max_tokens),
             surrogate=PPO(0.2, 0.28, 10.0),
             rescore=True,
-            rewards=ToolUseReward(Cosine(1.0, 0.0, 200)) if reward_tool_use else None,
+            rewards=ToolUseReward(Cosine(1.0, 0.0, tool_reward_steps)) if reward_tool_use else None,
             auxiliaries=(replay,),
             filter=FilterChain(
                 (

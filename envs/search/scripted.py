@@ -83,4 +83,5 @@ SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
     "mixture": MixturePolicy(expert_action, random_action, 0.9),
+    "weak": MixturePolicy(expert_action, random_action, 0.6),
 }

@@ -46,7 +46,8 @@ class SearchProposals(SearchQuestions):
     `ProposerSolver`). `info` holds, beside the fields of `SearchQuestions`, `valid`; its `answer`
     is the question, its `gold` the given answer.
 
-    Scripted policies: `random`, `expert` and `mixture`, the expert with probability .9.
+    Scripted policies: `random`, `expert`, and `mixture` and `weak`, the expert with probability .9
+    and .6.
 
     Args:
         pages, world_seed: of the generated encyclopedia.
@@ -61,6 +62,7 @@ class SearchProposals(SearchQuestions):
             "random": random_action,
             "expert": propose_question,
             "mixture": MixturePolicy(propose_question, random_action, 0.9),
+            "weak": MixturePolicy(propose_question, random_action, 0.6),
         }
     )
 

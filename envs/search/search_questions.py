@@ -58,7 +58,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
     `answer`, `gold`, `kind` and `evidence`, the share of the needed pages that were shown.
 
     The reset option `question`, a text and its right answer, takes the place of a generated one.
-    Scripted policies: `random`, `expert` and `mixture`, the expert with probability .9.
+    Scripted policies: `random`, `expert`, and `mixture` and `weak`, the expert with probability .9
+    and .6.
 
     Args:
         pages: of the generated encyclopedia; built once a process.

@@ -88,4 +88,5 @@ SCRIPTED_POLICIES = {
     "expert": expert_action,
     "recovering": recovering_action,
     "mixture": MixturePolicy(recovering_action, random_action, 0.85),
+    "weak": MixturePolicy(recovering_action, random_action, 0.6),
 }

@@ -52,8 +52,8 @@ class SqlQuestions(ToolEnvironment, Forkable):
     opening has, in place of `schema_view`.
 
     Scripted policies: `random`; `expert`, which looks at the rows, runs the reference query and
-    answers; `recovering`, whose query may have an error that it mends; `mixture`, `recovering`
-    with probability .85.
+    answers; `recovering`, whose query may have an error that it mends; `mixture` and `weak`,
+    `recovering` with probability .85 and .6.
 
     Args:
         businesses: whose databases; empty: all (docs/sql.md).

@@ -39,6 +39,16 @@ def test_later_success_rates_do_not_change_the_order():
     assert set(sampler.sample(8, 100, np.random.default_rng(2))) == {1, 5}
 
 
+def test_the_rates_of_two_sweeps_are_averaged():
+    sampler, rng = PotentialStages(2, 1, sweeps=2), np.random.default_rng(0)
+    for rates in ([1.0, 0.0, 0.5], [0.5, 0.0, 0.5]):  # potentials .75, 0, 1
+        assert sampler.sample(3, 3, rng) == [0, 1, 2]
+        sampler.observe([0, 1, 2], rates)
+    assert set(sampler.sample(3, 50, rng)) == {2}
+    sampler.observe([1], [0.5])
+    assert set(sampler.sample(3, 50, rng)) == {0, 1, 2}
+
+
 def test_a_stored_sampler_goes_on_as_before():
     sampler, copy = swept(), PotentialStages(4, 2)
     sampler.sample(8, 3, np.random.default_rng(0))

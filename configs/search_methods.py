@@ -1,0 +1,28 @@
+"""IGPO, ARPO, AEPO and INSPO on searching, each beside its own base, from one fine-tuning.
+
+The phases `<method>_base` and `<method>` are those of `search_<method>.py:base` and of
+`search_<method>.py`: a run of one seed compares four methods for the price of one fine-tuning.
+`:smoke` takes two steps of each phase.
+
+Hardware: 2 CPU cores; MINUTES minutes
+
+    agentrl-train --config=configs/search_methods.py[:smoke]
+"""
+
+from agentrl_jax.configs import search_aepo, search_arpo, search_igpo, search_inspo
+from agentrl_jax.configs.small import from_one_start, pick
+from agentrl_jax.training.config import Experiment
+
+METHODS = {"igpo": search_igpo, "arpo": search_arpo, "aepo": search_aepo, "inspo": search_inspo}
+
+
+def get_config(variant: str = "pairs") -> Experiment:
+    smoke = pick(variant, "search_methods", pairs=False, smoke=True)
+    sides = {}
+    for name, module in METHODS.items():
+        sides[f"{name}_base"] = module.get_config("smoke" if smoke else "base")
+        sides[name] = module.get_config("smoke" if smoke else "method")
+    config = from_one_start(**sides)
+    config.name = f"search-{variant}"
+    config.engine.alternatives = sides["arpo"].engine.alternatives
+    return config
