@@ -39,6 +39,7 @@ def get_config(variant: str = "method") -> Experiment:
         MINT | {"horizon": 5},
         smoke,
         demonstrated=tasks,
+        steps=12,
         evaluation_episodes=32,
         max_length=MAX_LENGTH,
         evaluated={**budgets, "k5-feedback": critic},
