@@ -1,4 +1,4 @@
-"""`mint`: MINT's measures (arXiv 2309.10691) of a finished run of configs/code_mint.py."""
+"""`mint`: MINT's measures (arXiv 2309.10691) of finished runs of configs/code_mint.py."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.dataclass_flags import option
 
 BUDGETS = (1, 2, 3, 4, 5)
+NAMES = (*(f"k{k}" for k in BUDGETS), "k5-feedback")
 RESAMPLES = 2000
 
 
@@ -23,12 +24,22 @@ def slope_weights(budgets: Sequence[int]) -> np.ndarray:
     return deviations / (deviations**2).sum()
 
 
-def bootstrap_interval(values: np.ndarray, seed: int = 0) -> tuple[float, float, float]:
-    """The mean of values of episodes, and the 2.5 and 97.5 percentiles of means resampled."""
+def bootstrap_interval(runs: Sequence[np.ndarray], seed: int = 0) -> tuple[float, float, float]:
+    """The mean of the runs' means, and the 2.5 and 97.5 percentiles of those resampled.
+
+    Args:
+        runs: of each run the values of its episodes. Runs are resampled, then their episodes.
+        seed: of the draws.
+    """
     rng = np.random.default_rng(seed)
-    means = values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
+    draws = [
+        values[rng.integers(len(values), size=(RESAMPLES * len(runs), len(values)))].mean(axis=1)
+        for values in runs
+    ]
+    chosen = rng.integers(len(runs), size=(RESAMPLES, len(runs)))
+    means = np.stack(draws)[chosen, np.arange(chosen.size).reshape(chosen.shape)].mean(axis=1)
     low, high = np.percentile(means, (2.5, 97.5))
-    return float(values.mean()), float(low), float(high)
+    return float(np.mean([values.mean() for values in runs])), float(low), float(high)
 
 
 def successes(run_dir: Path, environment: str, player: str) -> dict[int, float]:
@@ -48,22 +59,30 @@ def successes(run_dir: Path, environment: str, player: str) -> dict[int, float]:
     return {record["seed"]: float(record["success"] or False) for record in records}
 
 
-def measures(run_dir: Path, player: str) -> dict[str, Any]:
+def outcomes(run_dir: Path, player: str) -> np.ndarray:
+    """Whether episodes of a run succeeded, [problems, budgets and feedback].
+
+    Raises:
+        UserError: no problem was played under all budgets.
+    """
+    by_seed = [successes(run_dir, name, player) for name in NAMES]
+    seeds = sorted(set.intersection(*(set(values) for values in by_seed)))
+    if not seeds:
+        raise UserError(f"the evaluations of {player} in {run_dir} have no episode in common")
+    return np.array([[values[seed] for values in by_seed] for seed in seeds])
+
+
+def measures(run_dirs: Sequence[Path], player: str) -> dict[str, Any]:
     """Success rates by budget, their slope and the gain by feedback, both with intervals.
 
     Episodes of the same seed have the same problem under all budgets, and are resampled together.
     """
-    names = [*(f"k{k}" for k in BUDGETS), "k5-feedback"]
-    by_seed = [successes(run_dir, name, player) for name in names]
-    seeds = sorted(set.intersection(*(set(values) for values in by_seed)))
-    if not seeds:
-        raise UserError(f"the evaluations of {player} in {run_dir} have no episode in common")
-    table = np.array([[values[seed] for values in by_seed] for seed in seeds])
-    rates = table.mean(axis=0)
+    tables = [outcomes(run_dir, player) for run_dir in run_dirs]
+    rates = np.mean([table.mean(axis=0) for table in tables], axis=0)
     return {
-        "rates": dict(zip(names, rates.tolist())),
-        "slope": bootstrap_interval(table[:, :5] @ slope_weights(BUDGETS)),
-        "feedback": bootstrap_interval(table[:, 5] - table[:, 4]),
+        "rates": dict(zip(NAMES, rates.tolist())),
+        "slope": bootstrap_interval([table[:, :5] @ slope_weights(BUDGETS) for table in tables]),
+        "feedback": bootstrap_interval([table[:, 5] - table[:, 4] for table in tables]),
     }
 
 
@@ -71,7 +90,9 @@ def measures(run_dir: Path, player: str) -> dict[str, Any]:
 class Mint:
     """Success within k turns, its slope against k, and the gain by feedback at k = 5."""
 
-    run_dir: str = option("runs/code-mint-method", "The finished run.")
+    run_dir: tuple[str, ...] = option(
+        ("runs/code-mint-method",), "The finished run; may be repeated, for runs of several seeds."
+    )
     player: tuple[str, ...] = option(("SFT", "RL"), "Labels of players; may be repeated.")
 
     def prepare(self) -> None:
@@ -79,7 +100,7 @@ class Mint:
 
     def run(self) -> dict[str, Any]:
         """Print the table and report. Raises UserError where the run has no such evaluations."""
-        results = {name: measures(Path(self.run_dir), name) for name in self.player}
+        results = {name: measures([*map(Path, self.run_dir)], name) for name in self.player}
         heads = ["", *(f"k = {k}" for k in BUDGETS), "slope", "with feedback, gain"]
         print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
         for name, result in results.items():
