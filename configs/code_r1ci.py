@@ -28,6 +28,10 @@ IMPOSSIBLE = (
     "common_letters",
     "arrangements",
     "letter_count",
+    "power_remainder",
+    "next_primes",
+    "mean",
+    "base_digits",
 )
 R1CI = {"protocol": "r1ci", "generators": EASY + IMPOSSIBLE}
 UNSEEN = ("modular_inverse", "numbers_with_digit_sum")
@@ -35,7 +39,7 @@ UNSEEN = ("modular_inverse", "numbers_with_digit_sum")
 
 @partial(with_pair, base="uniform", method="stages")
 def get_config(variant: str = "stages") -> Experiment:
-    stages = PotentialStages(stages=4, draws_per_stage=4, sweeps=2)
+    stages = PotentialStages(stages=4, draws_per_stage=3)
     sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)
     smoke = variant == "smoke"
     members = {g: code_spec(**R1CI | {"generators": g}) for g in EASY + IMPOSSIBLE}
@@ -46,7 +50,8 @@ def get_config(variant: str = "stages") -> Experiment:
         rollouts(2 if smoke else 8, 4, task_source=tasks),
         R1CI,
         smoke,
-        steps=20,
+        steps=14,
+        sft_steps=260,
         demonstrated={"numbers": code_spec(protocol="r1ci")},
         evaluation_episodes=128,
         evaluated={

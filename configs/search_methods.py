@@ -24,5 +24,6 @@ def get_config(variant: str = "pairs") -> Experiment:
         sides[name] = module.get_config("smoke" if smoke else "method")
     config = from_one_start(**sides)
     config.name = f"search-{variant}"
+    config.evaluation.episodes = 2 if smoke else 128
     config.engine.alternatives = sides["arpo"].engine.alternatives
     return config
