@@ -116,9 +116,10 @@ def maximum(metric: str) -> Measure:
     return of_metric(f"maximum of {metric}", metric, max)
 
 
-def log_of_maximum(metric: str) -> Measure:
-    """The natural logarithm of the maximum, whose tail over seeds is lighter."""
-    return of_metric(f"log of the maximum of {metric}", metric, lambda y: float(np.log(max(y))))
+def mean_log_of_last(metric: str, steps: int) -> Measure:
+    """The mean natural logarithm over the last steps, whose tail over seeds is light."""
+    name = f"mean log of {metric} over the last {steps} steps"
+    return of_metric(name, metric, lambda values: float(np.mean(np.log(values[-steps:]))))
 
 
 def std_of_changes(metric: str) -> Measure:

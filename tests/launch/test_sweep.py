@@ -19,8 +19,8 @@ from agentrl_jax.launch.sweeps.measures import (
     area_under_curve,
     final_return,
     final_success,
-    log_of_maximum,
     maximum,
+    mean_log_of_last,
     mean_of_last,
     std_of_changes,
 )
@@ -255,7 +255,7 @@ def test_changes_from_step_to_step_have_a_standard_deviation(tmp_path: Path):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # 1, 2 and 0, around their mean of 1
     assert std_of_changes("entropy").compute(tmp_path) == pytest.approx((2 / 3) ** 0.5)
-    assert log_of_maximum("entropy").compute(tmp_path) == pytest.approx(np.log(4.0))
+    assert mean_log_of_last("entropy", 3).compute(tmp_path) == pytest.approx(np.log(32.0) / 3)
 
 
 @pytest.mark.slow

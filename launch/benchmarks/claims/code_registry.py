@@ -9,7 +9,7 @@ configs' variant `pair`). The settings were chosen by runs of seeds 100 and 101.
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
-from agentrl_jax.launch.sweeps.measures import area_under_curve, log_of_maximum, mean_of_last
+from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_log_of_last, mean_of_last
 
 SEEDS: dict[str, Any] = {"seeds": tuple(range(5)), "tuning_seeds": (100, 101)}
 SUCCESS = area_under_curve("rollout/success")
@@ -37,7 +37,7 @@ CODE_COMPARISONS = (
         "SimpleTIR, arXiv 2509.02479",
         "Masking void trajectories keeps gradients small.",
         **SEEDS,
-        measure=log_of_maximum("gradient_norm"),
+        measure=mean_log_of_last("gradient_norm", 8),
         higher_is_better=False,
     ),
     paired_comparison(
