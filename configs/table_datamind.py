@@ -30,8 +30,8 @@ from agentrl_jax.training.sources import Demonstrations, MixedSource
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
-STEPS = 40
-MAX_LENGTH = 1024  # tokens of an episode
+STEPS = 16
+MAX_LENGTH = 640  # tokens of an episode; a packed row has two
 
 
 @partial(with_pair, base="rl", constant="constant", method="decay")
@@ -45,9 +45,13 @@ def get_config(variant: str = "decay") -> Experiment:
         for split in (("test",) if smoke else ("test", "kinds", "operations"))
     }
     algorithm = datamind(
-        mu, optimizer=AdamWConfig(1e-4, warmup_steps=3), microbatch=4, bin_length=MAX_LENGTH
+        mu,
+        optimizer=AdamWConfig(2e-4, warmup_steps=3),
+        minibatches=2,
+        microbatch=1,
+        bin_length=2 * MAX_LENGTH,
     )
-    group_rollouts = rollouts(tasks=2 if smoke else 16, group_size=4)
+    group_rollouts = rollouts(tasks=2 if smoke else 8, group_size=4)
     source = MixedSource(group_rollouts, Demonstrations(8, successful_only=True))
     return base_model_experiment(
         f"table-datamind-{variant}",
@@ -55,11 +59,12 @@ def get_config(variant: str = "decay") -> Experiment:
         AgentConfig(
             ChatFormat(tool_format=PROTOCOLS["datamind"].tool_format), budget=256, temperature=0.7
         ),
-        DemonstrationConfig("recovering", episodes=16 if smoke else 800),
-        EvaluationConfig(4 if smoke else 128, players=("random",), environments=splits),
-        (8, 2 if smoke else 60),
+        DemonstrationConfig("weak", episodes=16 if smoke else 800),
+        EvaluationConfig(4 if smoke else 64, players=("random",), environments=splits),
+        (8, 2 if smoke else 120),
         (algorithm, source, 2 if smoke else STEPS),
         EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
+        bin_length=2 * MAX_LENGTH,
     )
