@@ -34,10 +34,14 @@ def call_python(thought: str, code: str) -> Message:
     return Message("assistant", thought, (call,))
 
 
+# Each program has one of them.
+_NAMES = ("print", "def", "for", "import", "execute_sql")
+
+
 def broken(code: str, rng: np.random.Generator) -> str:
     """The code with an error that Python reports: a misspelled name or an open bracket."""
     if rng.random() < 0.5 or not code.endswith(")"):
-        name = next(word for word in ("print", "def", "for", "import") if word in code)
+        name = next(word for word in _NAMES if word in code)
         return code.replace(name, name[:-1], 1)
     return code[:-1]
 

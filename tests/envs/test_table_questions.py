@@ -137,6 +137,17 @@ def test_the_expert_solves_every_question(source: str, schema: bool):
         env.close()
 
 
+@pytest.mark.parametrize("source", ["csv", "sql"])
+def test_the_recovering_policy_mends_its_programs(source: str):
+    calls = []
+    for seed in range(8):
+        env = make_questions(seed, source=source, difficulty=0.0)
+        assert play_scripted_episode(env, "recovering", seed).succeeded, env.problem
+        calls.append(env.calls)
+        env.close()
+    assert {*calls} == {1, 2}  # some failed first
+
+
 def test_a_database_is_read_by_sql_only():
     env = make_questions(1, source="sql")
     for code in (
