@@ -1,9 +1,10 @@
 """R1-Code-Interpreter (arXiv 2505.21668): tasks in stages by potential 4 p (1 - p), or uniformly.
 
-The set has trivial to impossible problems. The first sweep over it measures each task's success
-rate p; then four stages draw from those of the highest potential, and from more and more others.
+A task is a generator of problems, as in the paper. Four of sixteen were demonstrated; the others
+are nearly impossible for the policy. The first sweep over them measures each one's success rate p;
+then four stages draw from those of the highest potential, and from more and more others.
 `:uniform` draws from all at once, `:pair` trains both from one fine-tuning, `:smoke` takes two
-steps of each phase. The evaluation has held-out texts, and held-out generators.
+steps of each phase. The evaluation has held-out texts of the four, and held-out generators.
 
 Hardware: 2 CPU cores; the comparison has not been run
 
