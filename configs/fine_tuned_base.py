@@ -33,7 +33,6 @@ def base_model_experiment(
     fine_tuning: tuple[int, int],
     method: tuple[AlgorithmConfig, Source, int],
     engine: EngineConfig,
-    bin_length: int = 0,
 ) -> Experiment:
     """Fine-tuning of the base model on demonstrations, then a method.
 
@@ -45,14 +44,13 @@ def base_model_experiment(
         evaluation: of both phases.
         fine_tuning: episodes of a batch, and steps.
         method: the algorithm of the second phase, its source and its steps.
-        engine: of both phases.
-        bin_length: tokens of a packed row of fine-tuning; 0: the engine's positions.
+        engine: its positions are also the length of a packed row.
     """
     batch, sft_steps = fine_tuning
     algorithm, source, steps = method
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(3e-3, warmup_steps=10, final_fraction=0.1),
-        bin_length=bin_length or engine.positions,
+        bin_length=engine.positions,
         microbatch=1,
     )
     return Experiment(

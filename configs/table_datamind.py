@@ -31,7 +31,7 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
 STEPS = 16
-MAX_LENGTH = 640  # tokens of an episode; a packed row has two
+MAX_LENGTH = 640  # tokens of an episode
 
 
 @partial(with_pair, base="rl", constant="constant", method="decay")
@@ -49,7 +49,7 @@ def get_config(variant: str = "decay") -> Experiment:
         optimizer=AdamWConfig(2e-4, warmup_steps=3),
         minibatches=2,
         microbatch=1,
-        bin_length=2 * MAX_LENGTH,
+        bin_length=MAX_LENGTH,
     )
     group_rollouts = rollouts(tasks=2 if smoke else 8, group_size=4)
     source = MixedSource(group_rollouts, Demonstrations(8, successful_only=True))
@@ -66,5 +66,4 @@ def get_config(variant: str = "decay") -> Experiment:
         EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
-        bin_length=2 * MAX_LENGTH,
     )
