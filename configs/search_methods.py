@@ -4,7 +4,7 @@ The phases `<method>_base` and `<method>` are those of `search_<method>.py:base`
 `search_<method>.py`: a run of one seed compares four methods for the price of one fine-tuning.
 `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; MINUTES minutes
+Hardware: 2 CPU cores; neither time nor score has been measured
 
     agentrl-train --config=configs/search_methods.py[:smoke]
 """
