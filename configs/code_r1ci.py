@@ -3,6 +3,7 @@
 A task is a generator of problems, as in the paper. Four of sixteen were demonstrated; the others
 are nearly impossible for the policy. The first sweep over them measures each one's success rate p;
 then four stages draw from those of the highest potential, and from more and more others.
+A step has two groups of eight, so that many steps of uniform draws have nothing to learn from.
 `:uniform` draws from all at once, `:pair` trains both from one fine-tuning, `:smoke` takes two
 steps of each phase. The evaluation has held-out texts of the four, and held-out generators.
 
@@ -40,7 +41,7 @@ UNSEEN = ("modular_inverse", "numbers_with_digit_sum")
 
 @partial(with_pair, base="uniform", method="stages")
 def get_config(variant: str = "stages") -> Experiment:
-    stages = PotentialStages(stages=4, draws_per_stage=3)
+    stages = PotentialStages(stages=4, draws_per_stage=8)
     sampler = pick(variant, "code_r1ci", stages=stages, uniform=None, smoke=stages)
     smoke = variant == "smoke"
     members = {g: code_spec(**R1CI | {"generators": g}) for g in EASY + IMPOSSIBLE}
@@ -48,11 +49,10 @@ def get_config(variant: str = "stages") -> Experiment:
     return code_experiment(
         f"code-r1ci-{variant}",
         r1_code_interpreter(**TRAINING_SETTINGS),
-        rollouts(2 if smoke else 8, 4, task_source=tasks),
+        rollouts(2, 4 if smoke else 8, task_source=tasks),
         R1CI,
         smoke,
-        steps=14,
-        sft_steps=260,
+        steps=40,
         demonstrated={"numbers": code_spec(protocol="r1ci")},
         evaluation_episodes=128,
         evaluated={
