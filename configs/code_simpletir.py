@@ -25,7 +25,7 @@ def get_config(variant: str = "method") -> Experiment:
         f"code-simpletir-{variant}",
         simpletir(drop_void, **TRAINING_SETTINGS | {"optimizer": optimizer}),
         rollouts(tasks=2 if smoke else 8, group_size=4),
-        {"protocol": "simpletir", "noise": 8, "horizon": 5},
+        {"protocol": "simpletir", "noise": 8},
         smoke,
     )
     config.agent.temperature = 1.2
