@@ -48,7 +48,7 @@ class PotentialStages(TaskSampler):
         """`count` task indices below `num_tasks`."""
         end = min(self._swept + count, self.sweeps * num_tasks)
         sweep = [i % num_tasks for i in range(self._swept, end)]
-        self._swept = max(self._swept, end)
+        self._swept = end
         rest = count - len(sweep)
         if not rest:
             return sweep
