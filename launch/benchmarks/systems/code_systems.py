@@ -13,6 +13,7 @@ CODE_SYSTEMS = (
         ("code_mint.py",),
         "own kind",
         ENVIRONMENTS,
+        ("mint_feedback",),
     ),
     System(
         "R1-Code-Interpreter",
@@ -23,6 +24,7 @@ CODE_SYSTEMS = (
         ("code_r1ci.py",),
         "own kind",
         ENVIRONMENTS,
+        ("r1ci_stages",),
     ),
     System(
         "ReTool",
@@ -33,6 +35,7 @@ CODE_SYSTEMS = (
         ("code_retool.py",),
         "own kind",
         ENVIRONMENTS,
+        ("retool",),
     ),
     System(
         "ARTIST",
@@ -43,6 +46,7 @@ CODE_SYSTEMS = (
         ("code_artist.py",),
         "own kind",
         ENVIRONMENTS,
+        ("artist_composite",),
     ),
     System(
         "VerlTool",
@@ -67,6 +71,7 @@ CODE_SYSTEMS = (
         ("sql_mars.py",),
         "own kind",
         ("SqlQuestions", "SqlGrounding"),
+        ("mars_sql_turns",),
     ),
     System(
         "DataMind",
@@ -78,5 +83,6 @@ CODE_SYSTEMS = (
         ("table_datamind.py",),
         "own kind",
         ("TableQuestions",),
+        ("datamind_constant", "datamind_rl"),
     ),
 )

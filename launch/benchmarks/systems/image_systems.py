@@ -12,6 +12,7 @@ IMAGE_SYSTEMS = (
         ("vision_mgpo.py",),
         "own kind",
         ("RegionQuestions",),
+        ("mgpo",),
     ),
     System(
         "ViGoRL",
@@ -22,6 +23,7 @@ IMAGE_SYSTEMS = (
         ("vision_vigorl.py",),
         "own kind",
         ("SceneQuestions",),
+        ("vigorl",),
     ),
     System(
         "CodeVision",
@@ -34,6 +36,7 @@ IMAGE_SYSTEMS = (
         ("vision_codevision.py",),
         "own kind",
         ("TransformedImages",),
+        ("codevision_process", "codevision_penalties"),
     ),
     System(
         "FrameThinker",
@@ -44,6 +47,7 @@ IMAGE_SYSTEMS = (
         ("vision_framethinker.py",),
         "own kind",
         ("VideoQuestions",),
+        ("framethinker",),
     ),
     System(
         "VRAG-RL",
@@ -55,6 +59,7 @@ IMAGE_SYSTEMS = (
         ("vision_vrag.py",),
         "own kind",
         ("PageQuestions",),
+        ("vrag_retrieval",),
     ),
     System(
         "MetaSpatial",
@@ -66,5 +71,6 @@ IMAGE_SYSTEMS = (
         ("vision_metaspatial.py",),
         "own kind",
         ("RoomLayouts",),
+        ("metaspatial_spo",),
     ),
 )

@@ -23,6 +23,7 @@ SEARCH_SYSTEMS = (
         ("search_selfplay.py",),
         "own kind",
         ("SearchProposals", *ENVIRONMENTS),
+        ("selfplay_check",),
     ),
     System(
         "AI-SearchPlanner",
@@ -35,6 +36,7 @@ SEARCH_SYSTEMS = (
         ("search_planner.py",),
         "own kind",
         ENVIRONMENTS,
+        ("planner_reward",),
     ),
     System(
         "Chain-of-Agents (AFM)",

@@ -25,7 +25,7 @@ class System:
     # diagnostic environment in which its mechanism acts.
     kind: EnvironmentKind = "none"
     environments: tuple[str, ...] = ()  # ids without agentrl/ and version
-    # Comparisons of docs/methods.md, and cells of docs/lmrl.md, docs/archer.md and docs/refuel.md.
+    # Of `table.REGISTRIES`, and cells of docs/lmrl.md, docs/archer.md and docs/refuel.md.
     comparisons: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
 

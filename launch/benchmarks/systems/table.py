@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims.code_registry import CODE_COMPARISONS
+from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
+from agentrl_jax.launch.benchmarks.claims.look_up_registry import LOOK_UP_COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, load_verdicts
+from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
 from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.code_systems import CODE_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.image_systems import IMAGE_SYSTEMS
@@ -35,12 +39,21 @@ ENTRIES: dict[str, dict[tuple[str, str], TableEntry]] = {
     "lmrl": lmrl_gym.ENTRIES,
     "hierarchical": archer_refuel.ENTRIES,
 }
+# By the folder of their cells; each is a table of its own, for which verdicts are corrected.
+REGISTRIES: dict[str, tuple[Comparison, ...]] = {
+    "methods": COMPARISONS,
+    "code": CODE_COMPARISONS,
+    "look_up": LOOK_UP_COMPARISONS,
+    "vision": VISION_COMPARISONS,
+}
 NONE = "-"
 
 
 def systems_table(results: Path) -> str:
     """A row per system, with figures from the cells cached in the folder of results."""
-    verdicts = load_verdicts(COMPARISONS, results / "methods")
+    verdicts: dict[str, Verdict] = {}
+    for folder, comparisons in REGISTRIES.items():
+        verdicts |= load_verdicts(comparisons, results / folder)
     rows = (_row(system, results, verdicts) for system in SYSTEMS)
     return "\n".join([*table_header(*COLUMNS), *rows])
 
