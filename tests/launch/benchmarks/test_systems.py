@@ -129,4 +129,4 @@ def test_a_row_shows_figures_and_what_was_not_measured(tmp_path: Path):
     )
     assert cells["LMRL-Gym"][5].startswith("maze_fo-ilql return -")
     empty = systems_table(tmp_path).splitlines()[2:]
-    assert any("| supo missing |" in row for row in empty)
+    assert any("| supo missing; " in row for row in empty)
