@@ -7,8 +7,10 @@ as one, except with `tokenizer(text, split_special_tokens=True)`, which encodes 
 characters.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -210,17 +212,35 @@ class CharacterTokenizer:
 class FolderTokenizer:
     """A config's tokenizer: that of a model's folder (or of the model of that name, which comes
     with the package or is on the hub); the texts are ignored.
+
+    A chat template that is only in `chat_template.json`, where older processors keep it, is read.
     """
 
     folder: str
 
     def __call__(self, texts: Iterable[str]) -> Any:
+        folder = shipped_or_same(self.folder)
         try:
-            return AutoTokenizer.from_pretrained(shipped_or_same(self.folder))
+            tokenizer = AutoTokenizer.from_pretrained(folder)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"{self.folder} holds no tokenizer: give the folder of a Hugging Face model"
             ) from error
+        template = Path(folder) / "chat_template.json"
+        if not tokenizer.chat_template and template.is_file():
+            tokenizer.chat_template = _template_of_processor(template)
+        return tokenizer
+
+
+def _template_of_processor(path: Path) -> str:
+    """Raises UserError where the file has no template."""
+    try:
+        template = json.loads(path.read_text())["chat_template"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{path} is no file with a chat_template: {error}") from error
+    if not isinstance(template, str):
+        raise UserError(f"the chat_template of {path} is no text")
+    return template
 
 
 def _byte_vocabulary() -> dict[str, int]:

@@ -1,5 +1,7 @@
 """Tokenizers: exact round trips, token boundaries, and saved folders that Hugging Face loads."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, ToolCall, assistant, user
 from agentrl_jax.models.tokenizers import (
     QWEN_MARKS,
+    BPETokenizer,
+    FolderTokenizer,
     byte_tokenizer,
     character_tokenizer,
     train_bpe,
@@ -222,3 +226,19 @@ def test_tool_calls_round_trip_through_a_qwen_tokenizer(tmp_path):
     assert turns[2] == f"assistant\n{parsed.raw_text}<|im_end|>\n"
     assert "Add two numbers." in turns[0] and turns[3] == "tool\n21<|im_end|>\n"
     assert renderer.parse(renderer.action_ids(assistant("It is 21.")), tools).text == "It is 21."
+
+
+def test_a_template_that_only_the_processor_has_is_read(tmp_path):
+    tokenizer = BPETokenizer(vocab_size=300, chat=True)(["a text"])
+    template, tokenizer.chat_template = tokenizer.chat_template, None
+    tokenizer.save_pretrained(tmp_path)
+    load = FolderTokenizer(str(tmp_path))
+    assert load(()).chat_template is None
+    path = tmp_path / "chat_template.json"
+    path.write_text(json.dumps({"chat_template": template}))
+    assert load(()).chat_template == template
+    for damaged, message in (("{}", "no file with a chat_template"), ("[1", "no file with"),
+                             ('{"chat_template": 3}', "is no text")):  # fmt: skip
+        path.write_text(damaged)
+        with pytest.raises(UserError, match=message):
+            load(())
