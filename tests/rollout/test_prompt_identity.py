@@ -40,22 +40,22 @@ def python(code: str) -> str:
 
 
 @functools.cache
-def renderer(protocol: str) -> ChatRenderer:
+def make_renderer(protocol: str) -> ChatRenderer:
     form = ChatFormat(tool_format=PROTOCOLS[protocol].tool_format)
-    made = form(FolderTokenizer(BASE_MODEL)(()))
-    assert isinstance(made, ChatRenderer)
-    return made
+    renderer = form(FolderTokenizer(BASE_MODEL)(()))
+    assert isinstance(renderer, ChatRenderer)
+    return renderer
 
 
 @st.composite
-def action(draw: st.DrawFn, made: ChatRenderer) -> np.ndarray:
+def action(draw: st.DrawFn, renderer: ChatRenderer) -> np.ndarray:
     """Any ids, or those of a text, with the stop token or cut off before it."""
-    (stop, *_) = made.stop_ids
+    (stop, *_) = renderer.stop_ids
     written = draw(st.one_of(
         st.lists(st.integers(0, 4000), max_size=12),
-        TEXT.map(lambda text: made.codec.encode_escaped(text).tolist()),
+        TEXT.map(lambda text: renderer.codec.encode_escaped(text).tolist()),
     ))  # fmt: skip
-    ids = [i for i in written if i not in made.stop_ids]
+    ids = [i for i in written if i not in renderer.stop_ids]
     return np.array([*ids, stop] if draw(st.booleans()) or not ids else ids, np.int32)
 
 
@@ -63,16 +63,18 @@ def action(draw: st.DrawFn, made: ChatRenderer) -> np.ndarray:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_each_prompt_extends_the_last_one_and_its_action(protocol: str, data: st.DataObject):
-    made, tools = renderer(protocol), (python.schema,)
-    builder = PromptBuilder(Agent("policy", made, FullHistory(), Sampling()), (user("Go."),), tools)
+    renderer, tools = make_renderer(protocol), (python.schema,)
+    builder = PromptBuilder(
+        Agent("policy", renderer, FullHistory(), Sampling()), (user("Go."),), tools
+    )
     turns: list[Turn] = []
     expected = np.zeros(0, np.int32)
     for i in range(4):
         prompt, parent = builder.action_prompt(turns)
         assert (parent is None) == (i == 0)
         np.testing.assert_array_equal(prompt[: len(expected)], expected)
-        call = make_call(prompt, data.draw(action(made)))
-        message = made.parse(call.action, tools)
+        call = make_call(prompt, data.draw(action(renderer)))
+        message = renderer.parse(call.action, tools)
         builder.add_call(call, message)
         expected = np.concatenate([call.prompt, call.action])
         answer = data.draw(TEXT)
