@@ -14,7 +14,6 @@ from agentrl_jax.algorithms.methods import chain_of_agents
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.sources import Demonstrations
 
 MAX_LENGTH = 2048  # tokens of an episode, and positions of the base model
 
@@ -29,9 +28,7 @@ def get_config(variant: str = "method") -> Experiment:
         smoke,
         {"protocol": "afm", "format_reward": 1.0, "top_k": 1, "horizon": 8},
         max_length=MAX_LENGTH,
+        player="team",
     )
-    assert config.demonstrations is not None
-    config.demonstrations.player = "team"
-    config.phases["sft"].source = Demonstrations(batch=8, successful_only=True)
     config.agent.budget = 256
     return config

@@ -22,7 +22,6 @@ from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.envs.search.prose import summary_of_pages
 from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.sources import Demonstrations
 
 
 def get_config(variant: str = "method") -> Experiment:
@@ -35,9 +34,8 @@ def get_config(variant: str = "method") -> Experiment:
     name, smoke = f"search-supo-{variant}", variant == "smoke"
     source, settings = rollouts(2 if smoke else 8, 8), {**TRAINING_SETTINGS, "bin_length": 1600}
     options = {"hops": 3, "horizon": 9}
-    config = search_experiment(name, supo(**settings), source, smoke, options, context, 1600)
-    assert config.demonstrations is not None
-    config.demonstrations.player = "expert"
-    config.phases["sft"].source = Demonstrations(batch=8, successful_only=True)
+    config = search_experiment(
+        name, supo(**settings), source, smoke, options, context, 1600, "expert"
+    )
     config.agent.limits = Limits(turns=4 if smoke else 9, context=window)
     return config

@@ -26,7 +26,7 @@ from agentrl_jax.training.config import (
     Source,
 )
 from agentrl_jax.training.model_configs import FrozenPolicy
-from agentrl_jax.training.sources import Rollouts
+from agentrl_jax.training.sources import Demonstrations, Rollouts
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
@@ -86,9 +86,9 @@ def search_experiment(
     options: Mapping[str, Any] | None = None,
     context: ContextManager | None = None,
     max_length: int = MAX_LENGTH,
+    player: str = "weak",
 ) -> Experiment:
-    """Fine-tuning on a policy of which three turns in five are an expert's, the others at random,
-    then the method; evaluated on held-out pages and phrasings.
+    """Fine-tuning on a scripted policy, then the method; evaluated on held-out pages and phrasings.
 
     Args:
         name: of the run.
@@ -97,6 +97,7 @@ def search_experiment(
         options: of the environment.
         context: what the agent reads of its history; None: all of it.
         max_length: tokens of a context.
+        player: whose episodes are demonstrated, all of `weak` and the successful ones of any other.
     """
     spec = search_spec(**(options or {}))
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
@@ -104,11 +105,11 @@ def search_experiment(
     render = ChatFormat(tool_format=protocol.tool_format)
     limits = Limits(turns=2 if smoke else 0)
     agent = AgentConfig(render, context=context, budget=96, limits=limits)
-    return base_model_experiment(
+    experiment = base_model_experiment(
         name,
         spec,
         agent,
-        DemonstrationConfig("weak", episodes=16 if smoke else 800),
+        DemonstrationConfig(player, episodes=16 if smoke else 800),
         EvaluationConfig(2 if smoke else 64, players=("random",), environments=test),
         (8, 2 if smoke else 240),
         (algorithm, source, 2 if smoke else 16),
@@ -116,3 +117,5 @@ def search_experiment(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
     )
+    experiment.phases["sft"].source = Demonstrations(8, successful_only=player != "weak")
+    return experiment
