@@ -314,7 +314,7 @@ def test_shared_prompts_change_nothing(
         close(want, got, 1e-5)
         for a, b in zip(plain, shared):
             assert fetch_metrics(a["device"][0]) == pytest.approx(
-                fetch_metrics(b["device"][0]), abs=1e-5
+                fetch_metrics(b["device"][0]), rel=1e-5, abs=1e-5
             )
 
 
