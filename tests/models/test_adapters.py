@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from safetensors.numpy import load_file, save_file
 from support.fixtures import device_mesh, random_trajectory
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningBatch
@@ -288,13 +289,19 @@ def test_folders_of_adapters_that_are_not_supported_are_named(tmp_path: Path):
         ({"use_dora": True}, "adapters with use_dora = True are not supported"),
         (
             {"target_modules": ["q_proj", "lm_head"]},
-            "adapters of 'lm_head' are not supported, only of q_proj",
+            "names adapters of 'lm_head', adapter_model.safetensors holds none",
         ),
         ({"r": 2}, r"lora_A.weight has shape \[3, 16\], its config.json asks for \[2, 16\]"),
     ):
         path.write_text(json.dumps(adapter_config | change))
         with pytest.raises(UserError, match=sentence):
             load_adapters(tmp_path, policy.base)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    path.write_text(json.dumps(adapter_config))
+    added = {"base_model.model.lm_head.lora_A.weight": np.zeros((3, 16), np.float32)}
+    save_file(tensors | added, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(UserError, match="adapters of 'lm_head' are not supported, only of linear"):
+        load_adapters(tmp_path, policy.base)
     sparse, params, _ = lora_policy(EVERYTHING)
-    with pytest.raises(UserError, match="PEFT's format has no place for adapters of router"):
+    with pytest.raises(UserError, match="PEFT's format has no place for adapters of embedding"):
         save_adapters(tmp_path, sparse, params["adapters"])

@@ -5,6 +5,7 @@ logits, decoding and gradients, with several images, videos, packing and padding
 import dataclasses
 import functools
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from agentrl_jax.models import load, save
 from agentrl_jax.models.adapters import LoraConfig
 from agentrl_jax.models.hf.configs import config_from_hf, config_to_json
 from agentrl_jax.models.hf.parameter_trees import tensors_to_save
-from agentrl_jax.models.hf.peft import save_adapters
+from agentrl_jax.models.hf.peft import load_adapters, save_adapters
 from agentrl_jax.models.hf.policy_tensors import tensor_layouts
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.vision.policy import VisionLanguageModel
@@ -187,7 +188,34 @@ def test_parts_of_a_pretrained_model_can_be_frozen(tmp_path: Path):
         PretrainedDecoder(str(text), frozen=("tower",)).build(40)
 
 
-def test_adapters_of_a_model_that_sees_are_not_saved_for_peft(tmp_path: Path):
-    policy = LoraConfig(model("gemma3")[0].config, rank=2).build(48)
-    with pytest.raises(UserError, match="no place for adapters of a model that sees: save merged"):
-        save_adapters(tmp_path / "adapters", policy, policy.init_adapters(jax.random.key(0)))
+@one_fast("qwen2.5-vl")
+def test_saved_adapters_of_a_model_that_sees_are_loaded_again(case, tmp_path: Path):
+    base = model(case)[0]
+    tower = "vision.query" if case == "gemma3" else "vision.qkv"
+    policy = LoraConfig(base.config, rank=2, targets=("query", "up", tower)).build(48)
+    adapters = policy.init_adapters(jax.random.key(0))
+    save_adapters(tmp_path, policy, adapters)
+    again, loaded = load_adapters(tmp_path, base)
+    assert again.config.targets == policy.config.targets
+    jax.tree.map(np.testing.assert_array_equal, loaded, adapters)
+    expression = json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"]
+    root = "model.vision_tower.encoder.layers" if case == "gemma3" else "model.visual.blocks"
+    attention = "self_attn.q_proj" if case == "gemma3" else "attn.qkv"
+    assert re.fullmatch(expression, f"{root}.1.{attention}")
+    assert re.fullmatch(expression, "model.language_model.layers.2.mlp.up_proj")
+    assert not re.fullmatch(expression, f"{root}.1.mlp.up_proj")
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "module"),
+    [
+        ("gemma3", "vision.down", "mm_input_projection_weight"),
+        ("qwen2.5-vl", "vision.patch_embedding", "patch_embed.proj.weight"),
+    ],
+)
+def test_adapters_without_a_place_in_pefts_format_are_not_saved(
+    case, target: str, module: str, tmp_path: Path
+):
+    policy = LoraConfig(model(case)[0].config, rank=2, targets=(target,)).build(48)
+    with pytest.raises(UserError, match=rf"no place for adapters of {target} \(.*{module}\)"):
+        save_adapters(tmp_path, policy, policy.init_adapters(jax.random.key(0)))
