@@ -30,7 +30,7 @@ from agentrl_jax.training.sources import Demonstrations, MixedSource
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
-STEPS = 16
+STEPS = 32
 # Those whose programs have two or three lines.
 OPERATIONS = ("count", "total", "extreme", "share", "distinct")
 MAX_LENGTH = 640  # tokens of an episode

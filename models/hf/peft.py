@@ -2,7 +2,11 @@
 adapter_model.safetensors.
 """
 
+import dataclasses
+import functools
 import json
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +15,22 @@ from jax.sharding import Mesh
 
 from agentrl_jax.distributed.sharding import weight_shardings
 from agentrl_jax.errors import UserError
-from agentrl_jax.models.adapters import LoraConfig, LoraPolicy
+from agentrl_jax.models.adapter_targets import matrix_shapes_and_axes, target_name
+from agentrl_jax.models.adapters import PROJECTIONS, LoraConfig, LoraPolicy
 from agentrl_jax.models.decoder import Decoder
-from agentrl_jax.models.hf.decoder_tensors import ATTENTION_MODULES, MLP_MODULES
 from agentrl_jax.models.hf.parameter_trees import (
     check_all_used,
     load_tree,
     save_tensors,
     tensors_to_save,
 )
-from agentrl_jax.models.hf.policy_tensors import tensor_layouts
+from agentrl_jax.models.hf.policy_tensors import module_layouts
 from agentrl_jax.models.hf.safetensors import SafetensorsFolder
 from agentrl_jax.models.hf.tensor_layout import TensorLayout
+from agentrl_jax.models.vision.policy import VISION
 
-PEFT_MODULES = ATTENTION_MODULES | MLP_MODULES  # PEFT's module of each weight
+PREFIX = "base_model.model."  # of PEFT's names of modules
+LINEAR_MODULES = (*PROJECTIONS, *(f"{VISION}.{name}" for name in ("qkv", *PROJECTIONS)))
 DEFAULT_ADAPTER_CONFIG = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
@@ -41,34 +47,51 @@ DEFAULT_ADAPTER_CONFIG = {
 ADAPTER_FILE = "adapter_model.safetensors"
 
 
-def adapter_layouts(policy: LoraPolicy) -> Any:
+def adapter_layouts(policy: LoraPolicy, layouts: Any) -> Any:
     """The tensors of each adapter's two matrices: a tree like the adapters.
+
+    Args:
+        policy: the adapted policy.
+        layouts: the modules of its weights, see `module_layouts`.
 
     Raises:
         UserError: PEFT has no module for an adapted weight.
     """
-    unsupported = [name for name in policy.config.targets if name not in PEFT_MODULES]
-    if policy.base.config.experts:
-        unsupported.append("experts")
-    if policy.image_format is not None:  # names of its tower's modules are those of the decoder's
-        unsupported.append("a model that sees")
-    if unsupported:
-        raise UserError(
-            f"PEFT's format has no place for adapters of {unsupported[0]}: "
-            "save merged weights instead"
-        )
 
-    def walk(adapters: Any, base: Any) -> Any:
+    def walk(adapters: Any, base: Any, *path: str) -> Any:
         if isinstance(base, TensorLayout):
-            name = "base_model.model." + base.name.removesuffix(".weight")
+            if not _is_linear(path, base):
+                raise UserError(
+                    f"PEFT's format has no place for adapters of {target_name(path)} "
+                    f"({base.name}): save merged weights instead"
+                )
+            name = PREFIX + base.name.removesuffix(".weight")
             down, up = (f"{name}.lora_{letter}.weight" for letter in "AB")
             return {
                 "down": TensorLayout(down, base.contracted_axes, base.stack_axes, base.first_index),
                 "up": TensorLayout(up, 1, base.stack_axes, base.first_index),
             }
-        return {name: walk(part, base[name]) for name, part in adapters.items()}
+        return {name: walk(part, base[name], *path, name) for name, part in adapters.items()}
 
-    return walk(policy.axes()["adapters"], tensor_layouts(policy.base.config))
+    return walk(policy.axes()["adapters"], layouts)
+
+
+def _is_linear(path: tuple[str, ...], layout: TensorLayout) -> bool:
+    """Whether each tensor of a weight is that of a linear layer."""
+    is_expert = layout.stack_axes > 1
+    named = target_name(path) in LINEAR_MODULES and layout.name.endswith(".weight")
+    return named and not is_expert
+
+
+def _modules_and_targets(base: Decoder, layouts: Any) -> dict[str, str]:
+    """The modules to which PEFT may add adapters, and what `LoraConfig.targets` calls them."""
+    found = {}
+    for path, (shape, _) in matrix_shapes_and_axes(base).items():
+        layout = functools.reduce(lambda tree, name: tree[name], path, layouts)
+        if _is_linear(path, layout):
+            names = layout.tensor_names(shape)
+            found |= {name.removesuffix(".weight"): target_name(path) for name in names}
+    return found
 
 
 def save_adapters(
@@ -81,18 +104,36 @@ def save_adapters(
         UserError: PEFT has no module for an adapted weight.
     """
     path, c = Path(folder).expanduser(), policy.config
-    tensors = tensors_to_save(adapter_layouts(policy), adapters)
+    layouts = adapter_layouts(policy, module_layouts(policy.base.config)[0])
+    tensors = tensors_to_save(layouts, adapters)
     config = DEFAULT_ADAPTER_CONFIG | {
         "base_model_name_or_path": base_model,
         "r": c.rank,
         "lora_alpha": c.alpha,
         "lora_dropout": c.dropout,
-        "target_modules": sorted(PEFT_MODULES[name] for name in c.targets),
+        "target_modules": _target_modules(policy, layouts),
     }
     if jax.process_index() == 0:
         path.mkdir(parents=True, exist_ok=True)
         (path / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
     save_tensors(path, tensors, name=ADAPTER_FILE)
+
+
+def _target_modules(policy: LoraPolicy, layouts: Any) -> list[str] | str:
+    """The last names of the modules with adapters; where a vision tower has modules of the same
+    names, an expression for the whole names, which PEFT matches.
+    """
+    leaves = jax.tree.leaves(layouts, is_leaf=lambda x: isinstance(x, TensorLayout))
+    modules = {_module(layout.name) for layout in leaves}
+    if policy.image_format is None:
+        return sorted({name.rsplit(".", 1)[1] for name in modules})
+    any_layer = re.escape("{0}")
+    return "|".join(sorted(re.escape(name).replace(any_layer, r"\d+") for name in modules))
+
+
+def _module(tensor: str) -> str:
+    """The adapted module of a tensor `base_model.model.<module>.lora_A.weight`."""
+    return tensor.removeprefix(PREFIX).rsplit(".", 2)[0]
 
 
 def load_adapters(
@@ -105,16 +146,53 @@ def load_adapters(
             supported.
     """
     path = Path(folder).expanduser()
-    config = _read_lora_config(path, base)
-    policy, tensors = LoraPolicy(base, config), SafetensorsFolder(path)
-    names, shapes = adapter_layouts(policy), jax.eval_shape(policy.init_adapters, jax.random.key(0))
+    config, listed = _read_lora_config(path, base)
+    tensors = SafetensorsFolder(path)
+    layouts, targets = _find_targets(tensors, base, listed)
+    policy = LoraPolicy(base, dataclasses.replace(config, targets=targets))
+    names, shapes = (
+        adapter_layouts(policy, layouts),
+        jax.eval_shape(policy.init_adapters, jax.random.key(0)),
+    )
     check_all_used(tensors, names, shapes)
     shardings = None if mesh is None else weight_shardings(mesh, policy.axes()["adapters"], shapes)
     return policy, load_tree(tensors, names, shapes, shardings, "float32")
 
 
-def _read_lora_config(path: Path, base: Decoder) -> LoraConfig:
-    """The config of a folder's adapter_config.json."""
+def _find_targets(
+    tensors: SafetensorsFolder, base: Decoder, listed: Collection[str]
+) -> tuple[Any, tuple[str, ...]]:
+    """The modules of the base's weights as the tensors call them, and the adapted weights.
+
+    Args:
+        tensors: of the adapters.
+        base: the adapted policy.
+        listed: names, or their ends, of modules of which there must be adapters.
+    """
+    stored = {_module(name) for name in tensors.shapes}
+    for name in listed:
+        if not any(module == name or module.endswith(f".{name}") for module in stored):
+            raise UserError(
+                f"{tensors.folder}: adapter_config.json names adapters of {name!r}, "
+                f"{ADAPTER_FILE} holds none"
+            )
+    unknown = stored
+    for layouts in module_layouts(base.config):
+        modules = _modules_and_targets(base, layouts)
+        found = {modules[name] for name in stored if name in modules}
+        unknown = min(unknown, stored - modules.keys(), key=len)
+        if not unknown:
+            return layouts, tuple(name for name in LINEAR_MODULES if name in found)
+    raise UserError(
+        f"{tensors.folder}: adapters of {min(unknown)!r} are not supported, "
+        "only of linear layers of the model, without experts"
+    )
+
+
+def _read_lora_config(path: Path, base: Decoder) -> tuple[LoraConfig, Collection[str]]:
+    """The config of a folder's adapter_config.json, without targets, and the modules that it
+    lists.
+    """
     try:
         data = json.loads((path / "adapter_config.json").read_text())
         rank, alpha = int(data["r"]), float(data["lora_alpha"])
@@ -138,13 +216,6 @@ def _read_lora_config(path: Path, base: Decoder) -> LoraConfig:
     ):
         if (data.get(name) or DEFAULT_ADAPTER_CONFIG[name]) != DEFAULT_ADAPTER_CONFIG[name]:
             raise UserError(f"{path}: adapters with {name} = {data[name]!r} are not supported")
-    unknown = [modules]  # a pattern, such as "all-linear"
-    if isinstance(modules, list):
-        unknown = [name for name in modules if name not in PEFT_MODULES.values()]
-    if unknown:
-        raise UserError(
-            f"{path}: adapters of {unknown[0]!r} are not supported, "
-            f"only of {', '.join(PEFT_MODULES.values())}"
-        )
-    targets = tuple(name for name in PEFT_MODULES if PEFT_MODULES[name] in modules)
-    return LoraConfig(base.config, rank, alpha, dropout, targets)
+    # a pattern, such as "all-linear", names no module
+    listed = modules if isinstance(modules, list) else []
+    return LoraConfig(base.config, rank, alpha, dropout), listed

@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.hf.decoder_tensors import decoder_layouts
-from agentrl_jax.models.hf.vision_tensors import vision_layouts
+from agentrl_jax.models.hf.vision_tensors import vision_layouts, vision_module_layouts
 from agentrl_jax.models.vision.policy import VisionLanguageConfig
 
 
@@ -23,3 +23,12 @@ def tensor_layouts(config: DecoderConfig, stored: Collection[str] | None = None)
     if isinstance(config, VisionLanguageConfig):
         return vision_layouts(config, stored)
     return decoder_layouts(config)
+
+
+def module_layouts(config: DecoderConfig) -> list[Any]:
+    """The tensors of each weight, a tree like the stacked parameters, by the modules that hold it:
+    first those of this version of `transformers`.
+    """
+    if isinstance(config, VisionLanguageConfig):
+        return vision_module_layouts(config)
+    return [decoder_layouts(config)]

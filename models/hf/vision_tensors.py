@@ -24,10 +24,11 @@ class TensorPrefixes:
 @dataclass(frozen=True)
 class VisionNames:
     """The names of a family's tensors after their prefixes, and the prefixes in use: those that
-    `transformers` saves first.
+    `transformers` saves first. `modules` is the index of those of its modules.
     """
 
     prefixes: tuple[TensorPrefixes, ...]
+    modules: int
     patch_embedding: str
     layers: str
     attention_norm: str
@@ -45,6 +46,7 @@ _MODULES = TensorPrefixes(
 _FLAT = TensorPrefixes("model.", "lm_head.weight", "visual.", "visual.merger.")
 QWEN2_5_VL = VisionNames(
     prefixes=(_FLAT, _MODULES),
+    modules=1,
     patch_embedding="patch_embed.proj",
     layers="blocks",
     attention_norm="norm1",
@@ -55,6 +57,7 @@ QWEN2_5_VL = VisionNames(
 )
 QWEN3_VL = VisionNames(
     prefixes=(_MODULES, _FLAT),
+    modules=0,
     patch_embedding="patch_embed.proj",
     layers="blocks",
     attention_norm="norm1",
@@ -75,6 +78,7 @@ GEMMA3 = VisionNames(
         )
         for tower in ("", "vision_model.")
     ),
+    modules=2,
     patch_embedding="embeddings.patch_embedding",
     layers="encoder.layers",
     attention_norm="layer_norm1",
@@ -114,6 +118,20 @@ def vision_layouts(
     """
     names = names_of(config)
     prefixes = names.prefixes[0] if stored is None else _find_prefixes(names, stored)
+    return _layouts(config, names, prefixes)
+
+
+def vision_module_layouts(config: VisionLanguageConfig) -> list[dict[str, Any]]:
+    """The tensors of each weight as `transformers` calls its modules, and as other versions do."""
+    names = names_of(config)
+    own = names.prefixes[names.modules]
+    others = [prefixes for prefixes in names.prefixes if prefixes != own]
+    return [_layouts(config, names, prefixes) for prefixes in (own, *others)]
+
+
+def _layouts(
+    config: VisionLanguageConfig, names: VisionNames, prefixes: TensorPrefixes
+) -> dict[str, Any]:
     tower = _tower_layouts(config.vision, names, prefixes)
     return decoder_layouts(config, prefixes.decoder, prefixes.head) | {VISION: tower}
 
