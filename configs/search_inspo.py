@@ -3,7 +3,7 @@
 A group is a question and an instruction, which is sampled by the returns under it. Every 8 steps
 the lower half is removed; a model that is not the policy (the base model, far too small for it)
 reads failures and writes candidates, which are verified in a few episodes that are not trained on.
-N, its temperature and the intervals are not published.
+N, its temperature and the intervals are not published, nor whether the reward is F1, as here.
 
 Expected effect: instructions with higher returns are sampled more often. `:base` has none but the
 empty one, and is GRPO.
@@ -41,6 +41,7 @@ def get_config(variant: str = "method") -> Experiment:
         InstructionPopulation(texts, 0.2), evolution=None if variant == "base" else evolution
     )
     source, smoke = Rollouts(2 if variant == "smoke" else 4, strategy), variant == "smoke"
-    config = search_experiment("search-inspo", inspo(**TRAINING_SETTINGS), source, smoke)
+    algorithm = inspo(**TRAINING_SETTINGS)
+    config = search_experiment("search-inspo", algorithm, source, smoke, {"reward": "f1"})
     config.models = {"writer": FrozenPolicy()}
     return config

@@ -37,7 +37,7 @@ def get_config(variant: str = "alpha") -> Experiment:
         variant, "search_planner", alpha=0.02, free=0.0, cheap=0.1, dear=0.3, s3=0.02, smoke=0.02
     )
     smoke, is_s3 = variant == "smoke", variant == "s3"
-    without = reader.RetrievalPrompt(PAGES) if is_s3 else reader.question_prompt
+    without = reader.RetrievalPrompt(PAGES, fillers=0) if is_s3 else reader.question_prompt
     scorers = {
         "reader": AnswerScore(reader.episode_prompt, exact_match),
         "baseline": AnswerScore(without, exact_match, scale=-1.0),

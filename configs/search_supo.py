@@ -33,7 +33,7 @@ def get_config(variant: str = "method") -> Experiment:
     )
     name, smoke = f"search-supo-{variant}", variant == "smoke"
     source, settings = rollouts(2 if smoke else 8, 8), {**TRAINING_SETTINGS, "bin_length": 1600}
-    options = {"hops": 3, "horizon": 9}
+    options = {"hops": 3, "horizon": 9, "fillers": 3, "page_characters": 400}
     config = search_experiment(
         name, supo(**settings), source, smoke, options, context, 1600, "expert"
     )

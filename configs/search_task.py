@@ -31,9 +31,10 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
 PROPOSALS = "agentrl_jax.envs:agentrl/SearchProposals-v0"
-PAGES = 500
+PAGES = 500  # facts alone, without fillers
+FACTS = ["birthplace", "employer", "seat", "waterway", "settled", "opened"]
 VOCABULARY = 4014  # tokens of the base model
-MAX_LENGTH = 960  # tokens of an episode; a search shows about 70
+MAX_LENGTH = 768  # tokens of an episode; a search shows about 110
 TRAINING_SETTINGS: dict[str, Any] = {
     "optimizer": AdamWConfig(2e-4, warmup_steps=3),
     "minibatches": 2,
@@ -52,7 +53,7 @@ def reader_phase(spec: EnvironmentSpec, smoke: bool, noise: int = 0) -> Phase:
         noise: further pages that may stand among what it reads.
     """
     plans = Rollouts(2 if smoke else 8, ScriptedEpisodes("mixture"), spec)
-    examples = EpisodeExamples(ReaderExamples(PAGES, noise=noise), plans)
+    examples = EpisodeExamples(ReaderExamples(PAGES, noise=noise, fillers=0), plans)
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),
         bin_length=MAX_LENGTH,
@@ -67,14 +68,16 @@ def frozen_reader() -> FrozenPolicy:
 
 
 def search_spec(**options: Any) -> EnvironmentSpec:
-    """Questions of one or two hops on 500 pages; a search shows the beginning of one."""
-    easy = {"pages": PAGES, "hops": [1, 2], "kinds": ["chain"], "horizon": 5, "instruction": False}
-    return EnvironmentSpec(NAME, {**easy, "top_k": 1, "page_characters": 220, **options})
+    """Questions of one or two hops on 500 pages; a search shows one."""
+    easy = {"pages": PAGES, "fillers": 0, "facts": FACTS, "hops": [1, 2], "kinds": ["chain"]}
+    return EnvironmentSpec(
+        NAME, {**easy, "horizon": 4, "instruction": False, "top_k": 1, **options}
+    )
 
 
 def proposal_spec() -> EnvironmentSpec:
     """Answers for which a question of one or two hops is to be asked, on the same pages."""
-    options = {**search_spec().options, "horizon": 6}
+    options = search_spec().options
     return EnvironmentSpec(PROPOSALS, {k: v for k, v in options.items() if k != "kinds"})
 
 
@@ -86,7 +89,7 @@ def search_experiment(
     options: Mapping[str, Any] | None = None,
     context: ContextManager | None = None,
     max_length: int = MAX_LENGTH,
-    player: str = "weak",
+    player: str = "hasty",
 ) -> Experiment:
     """Fine-tuning on a scripted policy, then the method; evaluated on held-out pages and phrasings.
 
@@ -97,7 +100,8 @@ def search_experiment(
         options: of the environment.
         context: what the agent reads of its history; None: all of it.
         max_length: tokens of a context.
-        player: whose episodes are demonstrated, all of `weak` and the successful ones of any other.
+        player: whose episodes are demonstrated, all of `hasty` and the successful ones of any
+            other.
     """
     spec = search_spec(**(options or {}))
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
@@ -109,13 +113,13 @@ def search_experiment(
         name,
         spec,
         agent,
-        DemonstrationConfig(player, episodes=16 if smoke else 800),
+        DemonstrationConfig(player, episodes=16 if smoke else 2400),
         EvaluationConfig(2 if smoke else 64, players=("random",), environments=test),
-        (8, 2 if smoke else 240),
+        (8, 2 if smoke else 300),
         (algorithm, source, 2 if smoke else 16),
         EngineConfig(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
     )
-    experiment.phases["sft"].source = Demonstrations(8, successful_only=player != "weak")
+    experiment.phases["sft"].source = Demonstrations(8, successful_only=player != "hasty")
     return experiment

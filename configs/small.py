@@ -159,8 +159,17 @@ def small_experiment(
 def from_one_start(**sides: Experiment) -> Experiment:
     """The phases `rl` of several experiments in one run, under the names of the sides; they start
     from the same fine-tuned weights and meet the same tasks. All else is that of the last side.
+
+    Raises:
+        UserError: the environments differ.
     """
     last = list(sides.values())[-1]
+    for name, side in sides.items():
+        if side.environment != last.environment:
+            raise UserError(
+                f"sides of one run have one environment; that of {name} is {side.environment}, "
+                f"of the last {last.environment}"
+            )
     before = {name: phase for name, phase in last.phases.items() if name != "rl"}
     methods = {
         name: replace(experiment.phases["rl"], label=name, start="sft")

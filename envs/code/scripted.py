@@ -102,6 +102,11 @@ def direct_action(env: CodeEpisode, rng: np.random.Generator) -> str:
     return answer_text(env, "I know it.", env.problem.answer)
 
 
+def give_up(env: CodeEpisode, rng: np.random.Generator) -> str:
+    """Ends the episode without an answer."""
+    return answer_text(env, "I give up.", "unknown")
+
+
 def random_action(env: CodeEpisode, rng: np.random.Generator) -> Message | str:
     """Prints a uniform number, or answers with one."""
     number = int(rng.integers(100))
@@ -114,6 +119,7 @@ SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
     "recovering": recovering_action,
+    "hasty": MixturePolicy(recovering_action, give_up, 0.7),
     "mixture": MixturePolicy(recovering_action, random_action, 0.85),
     "weak": MixturePolicy(recovering_action, random_action, 0.6),
     "direct": direct_action,

@@ -8,12 +8,12 @@ from agentrl_jax.envs.search.prose import write_pages
 
 
 @lru_cache(maxsize=2)
-def generated_pages(seed: int, pages: int) -> tuple[Page, ...]:
+def generated_pages(seed: int, pages: int, fillers: int = 3) -> tuple[Page, ...]:
     """The pages of a generated encyclopedia, written once a process."""
-    return tuple(write_pages(make_world(seed, pages)))
+    return tuple(write_pages(make_world(seed, pages), fillers))
 
 
 @lru_cache(maxsize=2)
-def generated_index(seed: int, pages: int) -> PageIndex:
+def generated_index(seed: int, pages: int, fillers: int = 3) -> PageIndex:
     """The index of a generated encyclopedia, built once a process."""
-    return PageIndex(generated_pages(seed, pages))
+    return PageIndex(generated_pages(seed, pages, fillers))

@@ -80,7 +80,7 @@ _CONFUSED = (
     "Readers should not mistake it for {other}.",
     "The name is similar to that of {other}.",
 )
-_FILLERS = (
+FILLERS = (
     "An annual report describes it in detail.",
     "Several local histories mention it with some pride.",
     "Little else has been recorded with certainty.",
@@ -92,8 +92,10 @@ _FILLERS = (
 )
 
 
-def write_page(world: World, entity: int) -> Page:
-    """The page of an entity: its facts, a page with a similar name, and sentences without facts."""
+def write_page(world: World, entity: int, fillers: int = 3) -> Page:
+    """The page of an entity: its facts, a page with a similar name, and so many sentences without
+    facts.
+    """
     rng = random.Random(f"{world.seed} {entity}")
     kind, title = world.kinds[entity], world.titles[entity]
     facts = {name: world.titles[p[entity]] for name, p in world.links.items() if entity in p}
@@ -102,15 +104,15 @@ def write_page(world: World, entity: int) -> Page:
     sentences = [rng.choice(phrasings).format(**facts) for phrasings in SENTENCES[kind]]
     other = world.titles[world.similar[entity]]
     sentences.append(rng.choice(_CONFUSED).format(other=other))
-    sentences += rng.sample(_FILLERS, 3)
+    sentences += rng.sample(FILLERS, fillers)
     first, *rest = sentences
     rng.shuffle(rest)
     return Page(title, " ".join([first, *rest]))
 
 
-def write_pages(world: World) -> list[Page]:
+def write_pages(world: World, fillers: int = 3) -> list[Page]:
     """All pages, in the order of the entities."""
-    return [write_page(world, entity) for entity in range(len(world.titles))]
+    return [write_page(world, entity, fillers) for entity in range(len(world.titles))]
 
 
 _SHOWN_PAGE = re.compile(r"Doc \d+ \(Title: (.+?)\) ([^\n<]*)")
@@ -121,7 +123,7 @@ def without_fillers(text: str) -> str:
     confused = tuple(phrasing.partition("{")[0] for phrasing in _CONFUSED)
     sentences = re.findall(r"[^.]+\.", text)
     stripped = (sentence.strip() for sentence in sentences)
-    return " ".join(s for s in stripped if s not in _FILLERS and not s.startswith(confused))
+    return " ".join(s for s in stripped if s not in FILLERS and not s.startswith(confused))
 
 
 def summary_of_pages(messages: Sequence[Message]) -> str:

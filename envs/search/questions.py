@@ -1,7 +1,7 @@
 """Questions over one to four hops, each with one answer by construction."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from agentrl_jax.errors import UserError
 
 KINDS = ("chain", "comparison", "count")
 SPLITS = ("train", "test")
+FACTS = (*LINKS, *NUMBERS)
 MAX_HOPS = 4
 MAX_COUNT = 3
 _MAX_DRAWS = 10_000
@@ -111,7 +112,12 @@ def _number_hop(title: str, name: str, value: str) -> Hop:
 
 
 def _walk(
-    rng: np.random.Generator, world: World, kind: str, length: int, split: str
+    rng: np.random.Generator,
+    world: World,
+    kind: str,
+    length: int,
+    split: str,
+    facts: Collection[str],
 ) -> _Walk | None:
     """A walk of so many relations from an entity of a kind; None where it ends early."""
     entity = _anchor(rng, world, kind, split)
@@ -121,7 +127,9 @@ def _walk(
         steps = [
             (relation, inverse)
             for relation, inverse in NOUN_PHRASES
-            if LINKS[relation][inverse] == world.kinds[entity] and relation != last
+            if LINKS[relation][inverse] == world.kinds[entity]
+            and relation in facts
+            and relation != last
         ]
         if not steps:
             return None
@@ -146,17 +154,21 @@ def _walk(
     return _Walk(phrase, entity, tuple(hops), tuple(path))
 
 
-def _chain(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+def _chain(
+    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
+) -> Question | None:
     """Relations from an anchor to an entity or, in half of the questions, to its number."""
     kind = list(LINKS)[int(rng.integers(len(LINKS)))]
     has_number = bool(rng.random() < 0.5)
-    walk = _walk(rng, world, LINKS[kind][0], hops - has_number, split)
+    walk = _walk(rng, world, LINKS[kind][0], hops - has_number, split, facts)
     if walk is None:
         return None
     kind, title = world.kinds[walk.entity], world.titles[walk.entity]
     path = walk.hops
     if has_number:
         name = next(name for name, (owner, *_) in NUMBERS.items() if owner == kind)
+        if name not in facts:
+            return None
         answer = str(world.numbers[name][walk.entity])
         frame = _phrasing(rng, NUMBER_QUESTIONS[name], split)
         path = (*path, _number_hop(title, name, answer))
@@ -165,9 +177,13 @@ def _chain(rng: np.random.Generator, world: World, hops: int, split: str) -> Que
     return _question(world, frame, [walk], answer, "chain", path)
 
 
-def _comparison(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+def _comparison(
+    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
+) -> Question | None:
     """Which of two entities has the smaller number; each is hops / 2 - 1 relations from a name."""
-    names = list(NUMBERS)
+    names = [name for name in NUMBERS if name in facts]
+    if not names:
+        return None
     name = names[int(rng.integers(len(names)))]
     owner = NUMBERS[name][0]
     starts = [kind for kind in world.members if hops == 2 or _leads(kind, owner)]
@@ -176,7 +192,7 @@ def _comparison(rng: np.random.Generator, world: World, hops: int, split: str) -
     walks = []
     for _ in range(2):
         start = owner if hops == 2 else starts[int(rng.integers(len(starts)))]
-        walk = _walk(rng, world, start, hops // 2 - 1, split)
+        walk = _walk(rng, world, start, hops // 2 - 1, split, facts)
         if walk is None or world.kinds[walk.entity] != owner:
             return None
         walks.append(walk)
@@ -197,12 +213,17 @@ def _leads(kind: str, owner: str) -> bool:
     return any(LINKS[r][i] == kind and LINKS[r][not i] == owner for r, i in NOUN_PHRASES)
 
 
-def _count(rng: np.random.Generator, world: World, hops: int, split: str) -> Question | None:
+def _count(
+    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
+) -> Question | None:
     """How many subjects, 1 to 3, an entity has in a relation."""
-    relation = list(COUNTS)[int(rng.integers(len(COUNTS)))]
+    relations = [relation for relation in COUNTS if relation in facts]
+    if not relations:
+        return None
+    relation = relations[int(rng.integers(len(relations)))]
     owner = LINKS[relation][1]
     kinds = [owner] if hops == 1 else list(world.members)
-    walk = _walk(rng, world, kinds[int(rng.integers(len(kinds)))], hops - 1, split)
+    walk = _walk(rng, world, kinds[int(rng.integers(len(kinds)))], hops - 1, split, facts)
     if walk is None or world.kinds[walk.entity] != owner:
         return None
     subjects = world.inverses[relation].get(walk.entity, ())
@@ -238,9 +259,14 @@ _MAKERS = {"chain": _chain, "comparison": _comparison, "count": _count}
 
 
 def draw_question(
-    rng: np.random.Generator, world: World, kinds: Sequence[str], hops: Sequence[int], split: str
+    rng: np.random.Generator,
+    world: World,
+    kinds: Sequence[str],
+    hops: Sequence[int],
+    split: str,
+    facts: Collection[str] = FACTS,
 ) -> Question:
-    """A question of a uniform kind and number of hops.
+    """A question of a uniform kind and number of hops, over some of the relations and numbers.
 
     The answer is unique: relations are functions, they are followed backwards only where there is
     one subject, compared values differ, and counts are over all facts.
@@ -250,10 +276,12 @@ def draw_question(
         possible = [kind for kind in kinds if kind != "comparison" or number in (2, 4)]
         if possible:
             kind = possible[int(rng.integers(len(possible)))]
-            question = _MAKERS[kind](rng, world, number, split)
+            question = _MAKERS[kind](rng, world, number, split, facts)
             if question is not None:
                 return question
-    raise ValueError(f"no question of the kinds {kinds} with {hops} hops")
+    raise UserError(
+        f"there is no question of {' or '.join(kinds)} with {hops} hops over {', '.join(facts)}"
+    )
 
 
 def shared_questions(world: World, count: int, seed: int = 0) -> int:

@@ -48,10 +48,12 @@ class RetrievalPrompt:
     world_seed: int = 0
     top_k: int = 1
     page_characters: int = 400
+    fillers: int = 3
 
     def __call__(self, trajectory: Trajectory) -> Sequence[Message]:
         question = question_of(trajectory)
-        pages = generated_index(self.world_seed, self.pages).search(question, self.top_k)
+        index = generated_index(self.world_seed, self.pages, self.fillers)
+        pages = index.search(question, self.top_k)
         texts = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in pages]
         return reading_prompt(question, texts)
 
@@ -85,16 +87,18 @@ class ReaderExamples:
         pages, world_seed: of the generated encyclopedia.
         noise: at most so many further pages are shuffled among the results.
         page_characters: of a further page that are shown.
+        fillers: sentences without facts of a page.
     """
 
     pages: int
     world_seed: int = 0
     noise: int = 0
     page_characters: int = 400
+    fillers: int = 3
 
     def __call__(self, trajectory: Trajectory) -> list[tuple[Sequence[Message], str]]:
         rng = random.Random(f"{trajectory.task} {trajectory.sample}")
-        index = generated_index(self.world_seed, self.pages)
+        index = generated_index(self.world_seed, self.pages, self.fillers)
         others = rng.sample(index.pages, rng.randint(0, self.noise))
         noise = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in others]
         documents = [*documents_of(trajectory), *noise]

@@ -59,9 +59,11 @@ def load_retriever(name: str) -> Retriever:
 
 
 @lru_cache(maxsize=2)
-def generated_retrieved_pages(seed: int, pages: int, retriever: str) -> RetrievedPages:
+def generated_retrieved_pages(
+    seed: int, pages: int, retriever: str, fillers: int = 3
+) -> RetrievedPages:
     """The pages of a generated encyclopedia, prepared once a process."""
-    return RetrievedPages(generated_pages(seed, pages), load_retriever(retriever))
+    return RetrievedPages(generated_pages(seed, pages, fillers), load_retriever(retriever))
 
 
 @lru_cache(maxsize=2)

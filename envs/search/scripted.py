@@ -79,9 +79,14 @@ def random_action(env: SearchEpisode, rng: np.random.Generator) -> Message | str
     return env.protocol.write_answer("I guess.", title)
 
 
+def give_up(env: SearchEpisode, rng: np.random.Generator) -> Message | str:
+    """Ends the episode without an answer."""
+    return env.protocol.write_answer("I give up.", "unknown")
+
+
 SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
+    "hasty": MixturePolicy(expert_action, give_up, 0.7),
     "mixture": MixturePolicy(expert_action, random_action, 0.9),
-    "weak": MixturePolicy(expert_action, random_action, 0.6),
 }

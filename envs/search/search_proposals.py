@@ -14,6 +14,7 @@ from agentrl_jax.envs.search.protocols import PROPOSER
 from agentrl_jax.envs.search.scripted import (
     SearchEpisode,
     next_look_up,
+    give_up,
     random_action,
     search_for,
 )
@@ -46,12 +47,12 @@ class SearchProposals(SearchQuestions):
     `ProposerSolver`). `info` holds, beside the fields of `SearchQuestions`, `valid`; its `answer`
     is the question, its `gold` the given answer.
 
-    Scripted policies: `random`, `expert`, and `mixture` and `weak`, the expert with probability .9
-    and .6.
+    Scripted policies: those of `SearchQuestions`.
 
     Args:
-        pages, world_seed: of the generated encyclopedia.
+        pages, world_seed, fillers: of the generated encyclopedia.
         hops: of the question, 1 to 4; several: uniform between them.
+        facts: relations and numbers of the question; none: all.
         split: of the answers, "train" or "test", by where a question with each would start.
         top_k, page_characters, horizon, instruction: as in `SearchQuestions`.
         min_words: of a valid question.
@@ -61,8 +62,8 @@ class SearchProposals(SearchQuestions):
         {
             "random": random_action,
             "expert": propose_question,
+            "hasty": MixturePolicy(propose_question, give_up, 0.7),
             "mixture": MixturePolicy(propose_question, random_action, 0.9),
-            "weak": MixturePolicy(propose_question, random_action, 0.6),
         }
     )
 
@@ -77,6 +78,8 @@ class SearchProposals(SearchQuestions):
         horizon: int = 14,
         instruction: bool = True,
         min_words: int = 10,
+        fillers: int = 3,
+        facts: Sequence[str] = (),
         render_mode: str | None = None,
     ) -> None:
         super().__init__(
@@ -89,6 +92,8 @@ class SearchProposals(SearchQuestions):
             page_characters=page_characters,
             horizon=horizon,
             instruction=instruction,
+            fillers=fillers,
+            facts=facts,
             render_mode=render_mode,
         )
         self.min_words = checked_int("min_words", min_words, 1, 100)

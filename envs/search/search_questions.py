@@ -19,8 +19,10 @@ from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.files import file_index, file_pages, read_questions
 from agentrl_jax.envs.search.index import generated_index
+from agentrl_jax.envs.search.prose import FILLERS
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import (
+    FACTS,
     KINDS,
     MAX_HOPS,
     SPLITS,
@@ -58,12 +60,13 @@ class SearchQuestions(ToolEnvironment, Forkable):
     `answer`, `gold`, `kind` and `evidence`, the share of the needed pages that were shown.
 
     The reset option `question`, a text and its right answer, takes the place of a generated one.
-    Scripted policies: `random`, `expert`, and `mixture` and `weak`, the expert with probability .9
-    and .6.
+    Scripted policies: `random`, `expert`, `hasty`, which gives up in a turn with probability .3,
+    and `mixture`, the expert with probability .9, else random.
 
     Args:
-        pages: of the generated encyclopedia; built once a process.
-        world_seed: of the generated encyclopedia.
+        pages, world_seed: of the generated encyclopedia; it is built once a process.
+        fillers: sentences of a page, of about 50 characters, that tell no fact.
+        facts: that questions are over, of `questions.FACTS`; none: all.
         hops: facts of a question, 1 to 4; several: uniform between them.
         kinds: of questions: "chain", "comparison" (of 2 or 4 hops), "count".
         split: "train" or "test"; they share no named page and no phrasing.
@@ -107,6 +110,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
         instruction: bool = True,
         folder: str = "",
         questions: str = "",
+        fillers: int = 3,
+        facts: Sequence[str] = (),
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode)
@@ -124,6 +129,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
             raise UserError(f"comparisons have 2 or 4 hops, not {hops}")
         self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.max_calls = 1 if self.protocol.start else ToolEnvironment.max_calls
+        self.facts = tuple(checked_choice("facts", name, FACTS) for name in facts) or FACTS
+        self.fillers = checked_int("fillers", fillers, 0, len(FILLERS))
         self.retriever = retriever
         self.top_k = checked_int("top_k", top_k, 1, 20)
         self.page_characters = checked_int("page_characters", page_characters, 20, 20_000)
@@ -160,18 +167,19 @@ class SearchQuestions(ToolEnvironment, Forkable):
             if self.questions:
                 return file_index(self.folder, self.questions)
             if self.retriever:
-                return generated_retrieved_pages(self.world_seed, self.num_pages, self.retriever)
-            return generated_index(self.world_seed, self.num_pages)
+                return generated_retrieved_pages(
+                    self.world_seed, self.num_pages, self.retriever, self.fillers
+                )
+            return generated_index(self.world_seed, self.num_pages, self.fillers)
 
     @property
     def turns_left(self) -> int:
         return self.horizon - len(self._step_history)
 
     def _tools(self) -> Sequence[Tool | Callable[..., Any]]:
-        seconds = Tool.seconds
         room = len(self.protocol.output) + MAX_QUERIES * self.top_k * (self.page_characters + 500)
-        search = tool(self.search, seconds, room)
-        return (search, tool(self.fetch, seconds, room)) if self.protocol.fetches else (search,)
+        search = tool(self.search, Tool.seconds, room)
+        return (search, tool(self.fetch, Tool.seconds, room)) if self.protocol.fetches else (search,)
 
     def search(self, query: str) -> str:
         """Search the encyclopedia.
@@ -219,10 +227,11 @@ class SearchQuestions(ToolEnvironment, Forkable):
             self.question = rows[int(self.np_random.integers(len(rows)))]
         else:
             world = make_world(self.world_seed, self.num_pages)
-            self.question = draw_question(self.np_random, world, self.kinds, self.hops, self.split)
+            self.question = draw_question(
+                self.np_random, world, self.kinds, self.hops, self.split, self.facts
+            )
         self._rewind()
-        instruction = f" {self.protocol.instruction}" if self.instruction else ""
-        return (user(f"{self._opening_text()}{instruction}"),), {}
+        return (user(self._opening_text() + f" {self.protocol.instruction}" * self.instruction),), {}
 
     def _opening_text(self) -> str:
         return self.protocol.disarmed(self.question.text)

@@ -74,6 +74,11 @@ def broken(sql: str, rng: np.random.Generator) -> str:
     return sql.replace("FROM", "FORM", 1)
 
 
+def give_up(env: SqlEpisode, rng: np.random.Generator) -> str:
+    """Ends the episode without an answer."""
+    return solution_text("I give up.", "SELECT NULL")
+
+
 def random_action(env: SqlEpisode, rng: np.random.Generator) -> Message | str:
     """Counts the rows of a uniform table, by a query or as solution."""
     names = env.table_names or ("sqlite_master",)
@@ -87,6 +92,6 @@ SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
     "recovering": recovering_action,
+    "hasty": MixturePolicy(recovering_action, give_up, 0.7),
     "mixture": MixturePolicy(recovering_action, random_action, 0.85),
-    "weak": MixturePolicy(recovering_action, random_action, 0.6),
 }

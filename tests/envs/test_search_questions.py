@@ -11,12 +11,13 @@ import pytest
 from agentrl_jax.environment import make
 from agentrl_jax.envs.page_index import Page, PageIndex, query_words, snippet
 from agentrl_jax.envs.search.answers import exact_match, f1_score
-from agentrl_jax.envs.search.facts import make_world
+from agentrl_jax.envs.search.facts import NUMBERS, make_world
 from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.envs.search.names import draw_names, stem_of
-from agentrl_jax.envs.search.phrases import COUNTS, NOUN_PHRASES, NUMBER_QUESTIONS
+from agentrl_jax.envs.search.phrases import COMPARISONS, COUNTS, NOUN_PHRASES, NUMBER_QUESTIONS
+from agentrl_jax.envs.search.prose import FILLERS
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
-from agentrl_jax.envs.search.questions import draw_question, shared_questions
+from agentrl_jax.envs.search.questions import KINDS, draw_question, shared_questions
 from agentrl_jax.envs.search.scripted import search_for
 from agentrl_jax.envs.search.search_questions import SearchQuestions
 from agentrl_jax.errors import UserError
@@ -100,6 +101,33 @@ def test_each_page_tells_its_facts():
     for title, _, value in world.triples():
         page = index.page(title)
         assert page is not None and value in page.text
+
+
+def test_pages_without_fillers_tell_only_facts():
+    world, index = make_world(0, PAGES), generated_index(0, PAGES, 0)
+    for title, _, value in world.triples():
+        page = index.page(title)
+        assert page is not None and value in page.text
+    assert not any(filler in page.text for page in index.pages for filler in FILLERS)
+    longer = generated_index(0, PAGES, 5).pages
+    assert all(sum(filler in page.text for filler in FILLERS) == 5 for page in longer)
+
+
+def test_questions_are_over_the_named_facts():
+    world, rng = make_world(0, PAGES), np.random.default_rng(0)
+    names = ("employer", "seat", "opened")
+    seen = set()
+    for _ in range(200):
+        question = draw_question(rng, world, KINDS, (1, 2), "train", names)
+        steps, frame = noun_phrase_steps(question.template)
+        seen |= {relation for relation, _ in steps}
+        seen |= {n for n in NUMBERS if frame in (*NUMBER_QUESTIONS[n], *COMPARISONS[n])}
+        seen |= {relation for relation, frames in COUNTS.items() if frame in frames}
+    assert seen == set(names)
+    with pytest.raises(UserError, match="no question of chain with \\(4,\\) hops over employer"):
+        draw_question(rng, world, ("chain",), (4,), "train", ("employer",))
+    with pytest.raises(UserError, match="facts"):
+        make_search(facts=["owner"])
 
 
 def noun_phrase_steps(template: str) -> tuple[list[tuple[str, bool]], str]:
