@@ -113,9 +113,9 @@ def search_experiment(
         name,
         spec,
         agent,
-        DemonstrationConfig(player, episodes=16 if smoke else 2400),
+        DemonstrationConfig(player, episodes=16 if smoke else 3200),
         EvaluationConfig(2 if smoke else 64, players=("random",), environments=test),
-        (8, 2 if smoke else 300),
+        (8, 2 if smoke else 400),
         (algorithm, source, 2 if smoke else 16),
         EngineConfig(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1

@@ -62,9 +62,9 @@ def get_config(variant: str = "decay") -> Experiment:
         AgentConfig(
             ChatFormat(tool_format=PROTOCOLS["datamind"].tool_format), budget=256, temperature=0.7
         ),
-        DemonstrationConfig("hasty", episodes=16 if smoke else 1440),
+        DemonstrationConfig("hasty", episodes=16 if smoke else 1760),
         EvaluationConfig(4 if smoke else 32, players=("random",), environments=splits),
-        (8, 2 if smoke else 180),
+        (8, 2 if smoke else 220),
         (algorithm, source, 2 if smoke else STEPS),
         EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1

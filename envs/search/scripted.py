@@ -87,6 +87,6 @@ def give_up(env: SearchEpisode, rng: np.random.Generator) -> Message | str:
 SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
-    "hasty": MixturePolicy(expert_action, give_up, 0.7),
+    "hasty": MixturePolicy(expert_action, give_up, 0.85),
     "mixture": MixturePolicy(expert_action, random_action, 0.9),
 }

@@ -62,7 +62,7 @@ class SearchProposals(SearchQuestions):
         {
             "random": random_action,
             "expert": propose_question,
-            "hasty": MixturePolicy(propose_question, give_up, 0.7),
+            "hasty": MixturePolicy(propose_question, give_up, 0.85),
             "mixture": MixturePolicy(propose_question, random_action, 0.9),
         }
     )

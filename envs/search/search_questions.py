@@ -60,7 +60,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
     `answer`, `gold`, `kind` and `evidence`, the share of the needed pages that were shown.
 
     The reset option `question`, a text and its right answer, takes the place of a generated one.
-    Scripted policies: `random`, `expert`, `hasty`, which gives up in a turn with probability .3,
+    Scripted policies: `random`, `expert`, `hasty`, which gives up in a turn with probability .15,
     and `mixture`, the expert with probability .9, else random.
 
     Args:

@@ -92,6 +92,6 @@ SCRIPTED_POLICIES = {
     "random": random_action,
     "expert": expert_action,
     "recovering": recovering_action,
-    "hasty": MixturePolicy(recovering_action, give_up, 0.7),
+    "hasty": MixturePolicy(recovering_action, give_up, 0.85),
     "mixture": MixturePolicy(recovering_action, random_action, 0.85),
 }

@@ -10,9 +10,18 @@ from agentrl_jax.launch.benchmarks.cached_bench import CachedBench
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.table import configs_note, learning_table, methods_table
+from agentrl_jax.launch.benchmarks.claims.training import training_table
 from agentrl_jax.launch.benchmarks.claims.verdicts import load_verdicts
 from agentrl_jax.launch.dataclass_flags import option
 from agentrl_jax.launch.sweeps.table import MISSING
+
+# section of a page -> its table
+TABLES = {
+    "methods": methods_table,
+    "configs": configs_note,
+    "learning": learning_table,
+    "training": training_table,
+}
 
 
 @dataclass
@@ -56,8 +65,7 @@ class Methods(CachedBench):
         return methods_table(self.comparisons, Path(self.folder))
 
     def _write_tables(self) -> None:
-        tables = {"methods": methods_table, "configs": configs_note, "learning": learning_table}
-        for section, table in tables.items():
+        for section, table in TABLES.items():
             text = table(self.comparisons, Path(self.folder))
             doc_tables.replace_section(Path(self.page), section, text)
 

@@ -2,8 +2,8 @@
 
 python fake_training.py --config=... --config.seed=3 --run_dir=FOLDER
 
-Seed n wins n tenths of its games, and a tenth more where --config.phases.rl.steps is given. Seed 7
-fails. Seed 9 waits for SIGTERM.
+Seed n wins n tenths of its games, and a tenth more where --config.phases.rl.steps is given; step n
+of 4 wins n tenths. Seed 7 fails. Seed 9 waits for SIGTERM.
 """
 
 import json
@@ -40,7 +40,10 @@ config = {"format_version": 3, "fields": {"phases": {"dict": phases}}}
 (run_dir / "config.json").write_text(json.dumps(config))
 lines = [
     {"phase": "sft", "step": 0, "loss": 5.0},
-    *({"phase": "rl", "step": n, "loss": float(n + seed)} for n in range(4)),
+    *(
+        {"phase": "rl", "step": n, "loss": float(n + seed), "rollout/success": n / 10}
+        for n in range(4)
+    ),
 ]
 (run_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 (run_dir / "ended").write_text(f"{time.monotonic()}")

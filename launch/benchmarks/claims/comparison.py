@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch.benchmarks.claims.measures import training_means
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
@@ -86,7 +87,9 @@ class Comparison:
             yield side, CachedCell(path, cell, measure, identity)
 
     def _measure_run(self, run_dir: Path, phase: str) -> dict[str, Any]:
-        """The measure, success before and after the phase, and the seconds of the run."""
+        """The measure, success before and after the phase, how it trained, and the seconds of the
+        run.
+        """
         value = float(self.measure.compute(run_dir, phase))
         if not math.isfinite(value):
             raise UserError(
@@ -97,6 +100,7 @@ class Comparison:
             "start": first["win_rate"] if first else None,
             "end": last_row(run_dir, phase)["win_rate"],
         }
+        learnt["training"] = training_means(run_dir, phase)
         return {"value": value, **learnt, "seconds": round(sum(summary["seconds"].values()), 1)}
 
     def load_results(self, folder: Path) -> dict[str, list[dict[str, Any] | None]]:

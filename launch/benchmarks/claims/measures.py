@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from agentrl_jax.errors import UserError
 from agentrl_jax.launch.sweeps.measures import Measure, last_row, metric_values
 from agentrl_jax.storage import trajectory_log
 from agentrl_jax.trajectories import Trajectory
@@ -98,3 +99,31 @@ def _failed_tokens(run_dir: Path, phase: str = "") -> float:
 distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
 correction = Measure("success of the second attempt minus that of the first", _correction)
 failed_tokens = Measure("tokens sampled in an evaluation episode that fails", _failed_tokens)
+
+
+# column -> metric (docs/metrics.md)
+QUANTITIES = {
+    "success": "rollout/success",
+    "groups with a signal": "groups_with_signal",
+    "entropy": "entropy",
+    "turns": "rollout/turns",
+    "gradient norm": "gradient_norm",
+}
+
+
+def training_means(run_dir: Path, phase: str = "") -> dict[str, list[float]]:
+    """By metric, its mean over the first and over the last quarter of the steps that logged it.
+
+    Args:
+        run_dir: a finished run.
+        phase: empty: the last.
+    """
+    means = {}
+    for metric in QUANTITIES.values():
+        try:
+            values = metric_values(run_dir, metric, phase)
+        except UserError:  # the phase does not log it
+            continue
+        count = max(1, len(values) // 4)
+        means[metric] = [float(np.mean(values[:count])), float(np.mean(values[-count:]))]
+    return means

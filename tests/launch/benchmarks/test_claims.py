@@ -57,7 +57,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     )
     (tmp_path / "page.md").write_text(
         "before\n<!-- methods -->\nold\n<!-- /methods -->\n<!-- configs -->\n<!-- /configs -->\n"
-        "<!-- learning -->\n<!-- /learning -->\nafter\n"
+        "<!-- learning -->\n<!-- /learning -->\n<!-- training -->\n<!-- /training -->\nafter\n"
     )
     return Fake(
         runs=str(tmp_path / "runs"), folder=str(tmp_path / "kept"), page=str(tmp_path / "page.md")
@@ -145,6 +145,9 @@ def test_the_bench_caches_each_cell_and_writes_the_table(
     assert {name: cached[name] for name in ("command", "measure", "seconds")} == {
         "command": command, "measure": "final success rate", "seconds": 3.5
     }  # fmt: skip
+    assert cached["training"] == {"rollout/success": [0.0, 0.3]}
+    row = "| longer | {} | 0 -> 0.3 |  |  |  |  |"
+    assert all(row.format(side) in page.splitlines() for side in SIDES)
     bench.run()
     assert (tmp_path / "runs" / f"{LONGER.method.slug}-2" / "began").read_text().count("\n") == 1
     (tmp_path / "kept" / "longer" / "method-2.json").unlink()
