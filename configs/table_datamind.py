@@ -30,7 +30,7 @@ from agentrl_jax.training.sources import Demonstrations, MixedSource
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
-STEPS = 24
+STEPS = 32
 # Those whose programs have two or three lines.
 OPERATIONS = ("count", "total", "extreme", "share", "distinct")
 MAX_LENGTH = 640  # tokens of an episode
@@ -62,9 +62,9 @@ def get_config(variant: str = "decay") -> Experiment:
         AgentConfig(
             ChatFormat(tool_format=PROTOCOLS["datamind"].tool_format), budget=256, temperature=0.7
         ),
-        DemonstrationConfig("hasty", episodes=16 if smoke else 1760),
+        DemonstrationConfig("hasty", episodes=16 if smoke else 1120),
         EvaluationConfig(4 if smoke else 32, players=("random",), environments=splits),
-        (8, 2 if smoke else 220),
+        (8, 2 if smoke else 140),
         (algorithm, source, 2 if smoke else STEPS),
         EngineConfig(
             rows=32, positions=MAX_LENGTH, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
