@@ -1,7 +1,7 @@
-"""IGPO, ARPO, AEPO and INSPO on searching, each beside its own base, from one fine-tuning.
+"""IGPO, ARPO and AEPO on searching, each beside its own base, from one fine-tuning.
 
 The phases `<method>_base` and `<method>` are those of `search_<method>.py:base` and of
-`search_<method>.py`, the base of `aepo` is `arpo`: a run of one seed compares four methods for the
+`search_<method>.py`, the base of `aepo` is `arpo`: a run of one seed compares three methods for the
 price of one fine-tuning. `:smoke` takes two steps of each phase.
 
 Hardware: 2 CPU cores; neither time nor score has been measured
@@ -9,11 +9,11 @@ Hardware: 2 CPU cores; neither time nor score has been measured
     agentrl-train --config=configs/search_methods.py[:smoke]
 """
 
-from agentrl_jax.configs import search_aepo, search_arpo, search_igpo, search_inspo
+from agentrl_jax.configs import search_aepo, search_arpo, search_igpo
 from agentrl_jax.configs.small import from_one_start, pick
 from agentrl_jax.training.config import Experiment
 
-METHODS = {"igpo": search_igpo, "arpo": search_arpo, "aepo": search_aepo, "inspo": search_inspo}
+METHODS = {"igpo": search_igpo, "arpo": search_arpo, "aepo": search_aepo}
 
 
 def get_config(variant: str = "pairs") -> Experiment:

@@ -91,7 +91,8 @@ def search_experiment(
     max_length: int = MAX_LENGTH,
     player: str = "hasty",
 ) -> Experiment:
-    """Fine-tuning on a scripted policy, then the method; evaluated on held-out pages and phrasings.
+    """Fine-tuning on a scripted policy, then the method; evaluated on held-out pages, in phrasings
+    of the training and in others.
 
     Args:
         name: of the run.
@@ -105,7 +106,9 @@ def search_experiment(
     """
     spec = search_spec(**(options or {}))
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
-    test: dict[str, TaskSource] = {"test": search_spec(**{**spec.options, "split": "test"})}
+    held_out: dict[str, TaskSource] = {
+        split: search_spec(**{**spec.options, "split": split}) for split in ("pages", "test")
+    }
     render = ChatFormat(tool_format=protocol.tool_format)
     limits = Limits(turns=2 if smoke else 0)
     agent = AgentConfig(render, context=context, budget=96, limits=limits)
@@ -113,10 +116,10 @@ def search_experiment(
         name,
         spec,
         agent,
-        DemonstrationConfig(player, episodes=16 if smoke else 3200),
-        EvaluationConfig(2 if smoke else 64, players=("random",), environments=test),
-        (8, 2 if smoke else 400),
-        (algorithm, source, 2 if smoke else 16),
+        DemonstrationConfig(player, episodes=16 if smoke else 2560),
+        EvaluationConfig(2 if smoke else 64, players=("random",), environments=held_out),
+        (8, 2 if smoke else 320),
+        (algorithm, source, 2 if smoke else 12),
         EngineConfig(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),

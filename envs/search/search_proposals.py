@@ -53,7 +53,7 @@ class SearchProposals(SearchQuestions):
         pages, world_seed, fillers: of the generated encyclopedia.
         hops: of the question, 1 to 4; several: uniform between them.
         facts: relations and numbers of the question; none: all.
-        split: of the answers, "train" or "test", by where a question with each would start.
+        split: of the answers, by where a question with each would start.
         top_k, page_characters, horizon, instruction: as in `SearchQuestions`.
         min_words: of a valid question.
     """

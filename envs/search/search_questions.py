@@ -69,7 +69,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
         facts: that questions are over, of `questions.FACTS`; none: all.
         hops: facts of a question, 1 to 4; several: uniform between them.
         kinds: of questions: "chain", "comparison" (of 2 or 4 hops), "count".
-        split: "train" or "test"; they share no named page and no phrasing.
+        split: "train"; "pages", which names other pages; or "test", in other phrasings, too.
         protocol: "plain", "search_r1", "planner" or "afm" (docs/search.md).
         retriever: names a function that searches texts (`RetrievedPages`), such as
             "agentrl_jax.models.dense_index:sentence_search" or

@@ -11,7 +11,7 @@ def test_sides_start_from_the_same_weights_and_keep_their_algorithms():
     config = search_methods.get_config()
     base = search_igpo.get_config("base").phases["rl"]
     assert list(config.phases) == [
-        "sft", "igpo_base", "igpo", "arpo_base", "arpo", "aepo", "inspo_base", "inspo"
+        "sft", "igpo_base", "igpo", "arpo_base", "arpo", "aepo"
     ]  # fmt: skip
     assert all(phase.start == "sft" for name, phase in config.phases.items() if name != "sft")
     assert config.phases["igpo_base"].algorithm == base.algorithm

@@ -113,6 +113,18 @@ def test_pages_without_fillers_tell_only_facts():
     assert all(sum(filler in page.text for filler in FILLERS) == 5 for page in longer)
 
 
+def test_held_out_pages_are_asked_about_in_phrasings_of_the_training():
+    world, rng = make_world(0, PAGES), np.random.default_rng(0)
+    drawn = {
+        split: [draw_question(rng, world, KINDS, (1, 2, 3), split) for _ in range(300)]
+        for split in ("train", "pages", "test")
+    }
+    named = {split: {t for q in qs for t in q.anchors} for split, qs in drawn.items()}
+    asked = {split: {q.template for q in qs} for split, qs in drawn.items()}
+    assert not named["train"] & named["pages"] and named["pages"] & named["test"]
+    assert asked["train"] & asked["pages"] and not asked["pages"] & asked["test"]
+
+
 def test_questions_are_over_the_named_facts():
     world, rng = make_world(0, PAGES), np.random.default_rng(0)
     names = ("employer", "seat", "opened")

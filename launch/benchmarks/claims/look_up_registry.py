@@ -23,13 +23,11 @@ DATAMIND = "configs/table_datamind.py:pair"
 
 
 def search_comparison(
-    method: str, paper: str, claim: str, measure: Measure = SUCCESS
+    base: str, method: str, paper: str, claim: str, measure: Measure
 ) -> Comparison:
-    """A method of `search_methods.py` and its base."""
-    base, side = (
-        Side("configs/search_methods.py", phase=phase) for phase in (f"{method}_base", method)
-    )
-    return Comparison(f"search_{method}", paper, claim, base, side, **SEEDS, measure=measure)
+    """Two phases of `search_methods.py`."""
+    sides = (Side("configs/search_methods.py", phase=phase) for phase in (base, method))
+    return Comparison(f"search_{method}", paper, claim, *sides, **SEEDS, measure=measure)
 
 
 LOOK_UP_COMPARISONS = (
@@ -73,26 +71,33 @@ LOOK_UP_COMPARISONS = (
         **SEEDS,
     ),
     search_comparison(
+        "igpo_base",
         "igpo",
         "IGPO, arXiv 2510.14967",
         "A reward for the information that a search gains beats the outcome alone.",
+        SUCCESS,
     ),
     search_comparison(
+        "arpo_base",
         "arpo",
         "ARPO, arXiv 2507.19849",
         "Branches where the policy is uncertain make more episodes succeed.",
         final_success,  # branches are no independent episodes
     ),
     search_comparison(
+        "arpo",
         "aepo",
         "AEPO, arXiv 2510.14545",
         "Balanced branches and advantages scaled by entropy beat those of ARPO.",
         final_success,
     ),
-    search_comparison(
-        "inspo",
+    paired_comparison(
+        "search_inspo",
+        "search_inspo",
         "INSPO, arXiv 2512.01945",
         "Instructions that evolve make more episodes succeed than none.",
+        **SEEDS,
+        measure=SUCCESS,
     ),
     Comparison(
         "search_supo",
