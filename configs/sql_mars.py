@@ -7,12 +7,12 @@
 
 From `grounding_sft` on the generator is evaluated on the tables that the grounding agent names:
 sampled, greedily, by the majority of 8, and in the best of 8 by the validator. Expected effect: the
-best of 8 is above the majority, and that above greedy. `:one_turn` trains without queries in
-between, `:smoke` takes two short steps of each phase.
+best of 8 is above the majority, and that above greedy. `:turns` trains the generation agent alone,
+`:one_turn` too, without queries in between; `:smoke` takes two short steps of each phase.
 
 Hardware: 2 CPU cores; neither time nor score has been measured
 
-    agentrl-train --config=configs/sql_mars.py[:one_turn]
+    agentrl-train --config=configs/sql_mars.py[:turns|one_turn]
 """
 
 import dataclasses
@@ -70,9 +70,12 @@ def grounding_phases(smoke: bool) -> dict[str, Phase]:
 
 
 def get_config(variant: str = "mars") -> Experiment:
-    horizon, smoke = pick(variant, "sql_mars", mars=5, one_turn=1, smoke=3), variant == "smoke"
+    horizon = pick(variant, "sql_mars", mars=5, turns=5, one_turn=1, smoke=3)
+    smoke = variant == "smoke"
     source = rollouts(tasks=2 if smoke else 8, group_size=3)
     config = sql_experiment(variant, mars_sql(**TRAINING_SETTINGS), source, horizon, smoke)
+    if variant in ("turns", "one_turn"):
+        return config
     config.agents = {"grounder": GROUNDER}
     greedy = dataclasses.replace(config.agent, top_k=1)
     config.models = {

@@ -36,7 +36,7 @@ LOOK_UP_COMPARISONS = (
         "MARS-SQL, arXiv 2511.01008",
         "With queries in between, RL answers more questions than in one turn.",
         Side("configs/sql_mars.py:one_turn", phase="rl"),
-        Side("configs/sql_mars.py", phase="rl"),
+        Side("configs/sql_mars.py:turns", phase="rl"),
         **SEEDS,
     ),
     Comparison(
