@@ -30,7 +30,7 @@ from agentrl_jax.training.sources import Demonstrations, MixedSource
 from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 
 NAME = "agentrl_jax.envs:agentrl/TableQuestions-v0"
-STEPS = 32
+STEPS = 24
 # Those whose programs have two or three lines.
 OPERATIONS = ("count", "total", "extreme", "share", "distinct")
 MAX_LENGTH = 640  # tokens of an episode
@@ -49,7 +49,7 @@ def get_config(variant: str = "decay") -> Experiment:
         splits["operations"] = EnvironmentSpec(NAME, {**options, "split": "operations"})
     algorithm = datamind(
         mu,
-        optimizer=AdamWConfig(2e-4, warmup_steps=3),
+        optimizer=AdamWConfig(1e-3, warmup_steps=3),
         minibatches=2,
         microbatch=1,
         bin_length=MAX_LENGTH,
