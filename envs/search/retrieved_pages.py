@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from agentrl_jax.envs.page_index import MAX_QUERY, Page
-from agentrl_jax.envs.search.files import file_pages
-from agentrl_jax.envs.search.index import generated_pages
+from agentrl_jax.envs.page_index import MAX_QUERY, Page, PageIndex
+from agentrl_jax.envs.search.files import file_index, file_pages
+from agentrl_jax.envs.search.index import generated_index, generated_pages
 from agentrl_jax.errors import UserError
 
 # (query, number of results) -> rows and scores, the best first
@@ -70,3 +70,23 @@ def generated_retrieved_pages(
 def file_retrieved_pages(folder: str, questions: str, retriever: str) -> RetrievedPages:
     """The pages of files, prepared once a process."""
     return RetrievedPages(file_pages(folder, questions), load_retriever(retriever))
+
+
+def searched_pages(
+    generated: tuple[int, int, int], retriever: str = "", folder: str = "", questions: str = ""
+) -> PageIndex | RetrievedPages:
+    """The pages that an environment searches, shared by all of the process.
+
+    Args:
+        generated: seed, pages and fillers of the encyclopedia, if no files are given.
+        retriever: names a function; empty: BM25.
+        folder, questions: files in place of the encyclopedia.
+    """
+    if questions and retriever:
+        return file_retrieved_pages(folder, questions, retriever)
+    if questions:
+        return file_index(folder, questions)
+    seed, pages, fillers = generated
+    if retriever:
+        return generated_retrieved_pages(seed, pages, retriever, fillers)
+    return generated_index(seed, pages, fillers)

@@ -13,8 +13,8 @@ from agentrl_jax.envs.search.answers import normalized
 from agentrl_jax.envs.search.protocols import PROPOSER
 from agentrl_jax.envs.search.scripted import (
     SearchEpisode,
-    next_look_up,
     give_up,
+    next_look_up,
     random_action,
     search_for,
 )

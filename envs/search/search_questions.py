@@ -17,8 +17,7 @@ from agentrl_jax.envs.options import (
 from agentrl_jax.envs.page_index import Page, PageIndex, snippet
 from agentrl_jax.envs.search.answers import exact_match, f1_score
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.files import file_index, file_pages, read_questions
-from agentrl_jax.envs.search.index import generated_index
+from agentrl_jax.envs.search.files import file_pages, read_questions
 from agentrl_jax.envs.search.prose import FILLERS
 from agentrl_jax.envs.search.protocols import PROTOCOLS, is_role_sequence, role_tags
 from agentrl_jax.envs.search.questions import (
@@ -32,9 +31,8 @@ from agentrl_jax.envs.search.questions import (
 )
 from agentrl_jax.envs.search.retrieved_pages import (
     RetrievedPages,
-    file_retrieved_pages,
-    generated_retrieved_pages,
     load_retriever,
+    searched_pages,
 )
 from agentrl_jax.envs.search.scripted import SCRIPTED_POLICIES
 from agentrl_jax.envs.search.team import team_action
@@ -162,15 +160,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
     def index(self) -> PageIndex | RetrievedPages:
         """The pages, shared by all environments of the process."""
         with _INDEX_LOCK:
-            if self.questions and self.retriever:
-                return file_retrieved_pages(self.folder, self.questions, self.retriever)
-            if self.questions:
-                return file_index(self.folder, self.questions)
-            if self.retriever:
-                return generated_retrieved_pages(
-                    self.world_seed, self.num_pages, self.retriever, self.fillers
-                )
-            return generated_index(self.world_seed, self.num_pages, self.fillers)
+            generated = (self.world_seed, self.num_pages, self.fillers)
+            return searched_pages(generated, self.retriever, self.folder, self.questions)
 
     @property
     def turns_left(self) -> int:
@@ -179,7 +170,9 @@ class SearchQuestions(ToolEnvironment, Forkable):
     def _tools(self) -> Sequence[Tool | Callable[..., Any]]:
         room = len(self.protocol.output) + MAX_QUERIES * self.top_k * (self.page_characters + 500)
         search = tool(self.search, Tool.seconds, room)
-        return (search, tool(self.fetch, Tool.seconds, room)) if self.protocol.fetches else (search,)
+        return (
+            (search, tool(self.fetch, Tool.seconds, room)) if self.protocol.fetches else (search,)
+        )
 
     def search(self, query: str) -> str:
         """Search the encyclopedia.
@@ -231,7 +224,8 @@ class SearchQuestions(ToolEnvironment, Forkable):
                 self.np_random, world, self.kinds, self.hops, self.split, self.facts
             )
         self._rewind()
-        return (user(self._opening_text() + f" {self.protocol.instruction}" * self.instruction),), {}
+        instruction = f" {self.protocol.instruction}" * self.instruction
+        return (user(self._opening_text() + instruction),), {}
 
     def _opening_text(self) -> str:
         return self.protocol.disarmed(self.question.text)
