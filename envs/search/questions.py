@@ -285,7 +285,7 @@ def draw_question(
 
 
 def shared_questions(world: World, count: int, seed: int = 0) -> int:
-    """How many anchors and templates "train" and "test" share in `count` questions: it must be 0."""
+    """How many anchors and templates both train and test have in `count` questions; must be 0."""
     seen: dict[str, set[str]] = {}
     for split in ("train", "test"):
         rng = np.random.default_rng(seed)
