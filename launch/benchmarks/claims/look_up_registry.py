@@ -27,8 +27,8 @@ def search_comparison(
     base: str, method: str, paper: str, claim: str, measure: Measure
 ) -> Comparison:
     """Two phases of `search_methods.py`."""
-    sides = (Side("configs/search_methods.py", phase=phase) for phase in (base, method))
-    return Comparison(f"search_{method}", paper, claim, *sides, **SEEDS, measure=measure)
+    base_side, side = (Side("configs/search_methods.py", phase=phase) for phase in (base, method))
+    return Comparison(f"search_{method}", paper, claim, base_side, side, **SEEDS, measure=measure)
 
 
 LOOK_UP_COMPARISONS = (
