@@ -85,13 +85,13 @@ def _is_linear(path: tuple[str, ...], layout: TensorLayout) -> bool:
 
 def _modules_and_targets(base: Decoder, layouts: Any) -> dict[str, str]:
     """The modules to which PEFT may add adapters, and what `LoraConfig.targets` calls them."""
-    found = {}
+    target_of_module = {}
     for path, (shape, _) in matrix_shapes_and_axes(base).items():
         layout = functools.reduce(lambda tree, name: tree[name], path, layouts)
         if _is_linear(path, layout):
             names = layout.tensor_names(shape)
-            found |= {name.removesuffix(".weight"): target_name(path) for name in names}
-    return found
+            target_of_module |= {name.removesuffix(".weight"): target_name(path) for name in names}
+    return target_of_module
 
 
 def save_adapters(
@@ -179,10 +179,10 @@ def _find_targets(
     unknown = stored
     for layouts in module_layouts(base.config):
         modules = _modules_and_targets(base, layouts)
-        found = {modules[name] for name in stored if name in modules}
+        targets = {modules[name] for name in stored if name in modules}
         unknown = min(unknown, stored - modules.keys(), key=len)
         if not unknown:
-            return layouts, tuple(name for name in LINEAR_MODULES if name in found)
+            return layouts, tuple(name for name in LINEAR_MODULES if name in targets)
     raise UserError(
         f"{tensors.folder}: adapters of {min(unknown)!r} are not supported, "
         "only of linear layers of the model, without experts"

@@ -124,9 +124,9 @@ def vision_layouts(
 def vision_module_layouts(config: VisionLanguageConfig) -> list[dict[str, Any]]:
     """The tensors of each weight as `transformers` calls its modules, and as other versions do."""
     names = names_of(config)
-    own = names.prefixes[names.modules]
-    others = [prefixes for prefixes in names.prefixes if prefixes != own]
-    return [_layouts(config, names, prefixes) for prefixes in (own, *others)]
+    first = names.prefixes[names.modules]
+    others = [prefixes for prefixes in names.prefixes if prefixes != first]
+    return [_layouts(config, names, prefixes) for prefixes in (first, *others)]
 
 
 def _layouts(

@@ -115,14 +115,14 @@ def test_pages_without_fillers_tell_only_facts():
 
 def test_held_out_pages_are_asked_about_in_phrasings_of_the_training():
     world, rng = make_world(0, PAGES), np.random.default_rng(0)
-    drawn = {
+    questions = {
         split: [draw_question(rng, world, KINDS, (1, 2, 3), split) for _ in range(300)]
         for split in ("train", "pages", "test")
     }
-    named = {split: {t for q in qs for t in q.anchors} for split, qs in drawn.items()}
-    asked = {split: {q.template for q in qs} for split, qs in drawn.items()}
-    assert not named["train"] & named["pages"] and named["pages"] & named["test"]
-    assert asked["train"] & asked["pages"] and not asked["pages"] & asked["test"]
+    anchors = {split: {t for q in qs for t in q.anchors} for split, qs in questions.items()}
+    templates = {split: {q.template for q in qs} for split, qs in questions.items()}
+    assert not anchors["train"] & anchors["pages"] and anchors["pages"] & anchors["test"]
+    assert templates["train"] & templates["pages"] and not templates["pages"] & templates["test"]
 
 
 def test_questions_are_over_the_named_facts():
