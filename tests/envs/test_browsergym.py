@@ -51,7 +51,7 @@ def page(observation: dict[str, Any]) -> str:
 def test_messages_and_rewards_are_those_of_the_packages_loop(name: str):
     env, reference = browser_env(name=name, horizon=3), package_env(name)
     rewards = []
-    for seed in range(34):  # 102 episodes of the three tasks
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         ((opening,), _), turns = env.reset(seed=seed), 0
         # The task's seed is the first draw of the episode's generator.
