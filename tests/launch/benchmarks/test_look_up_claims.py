@@ -9,6 +9,9 @@ from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.look_up_registry import LOOK_UP_COMPARISONS
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the load_module:DeprecationWarning"
+)  # ml_collections loads configs this way
 
 
 def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
@@ -16,7 +19,6 @@ def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
     check_comparison_tables(page, LOOK_UP_COMPARISONS, cached)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize("comparison", LOOK_UP_COMPARISONS, ids=lambda comparison: comparison.name)
 def test_the_sides_of_a_comparison_differ_in_the_method_alone(comparison: Comparison):
     check_sides(comparison)
