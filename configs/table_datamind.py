@@ -5,7 +5,7 @@ cosine. `:rl` has mu = 0 from the same weak start, `:constant` mu = .9. Claim: t
 alone neither collapses nor stays at the imitator's level. `:sql` asks about databases, `:smoke`
 takes two short steps. Published: 16 questions in groups of 4, 350 steps, 12,000 trajectories.
 
-Hardware: 2 CPU cores; neither time nor score has been measured
+Hardware: one CPU core, 8 to 10 minutes for `:pair`; success in the last six steps .28
 
     agentrl-train --config=configs/table_datamind.py[:rl|constant|sql|pair]
 """
