@@ -150,10 +150,8 @@ def load_adapters(
     tensors = SafetensorsFolder(path)
     layouts, targets = _find_targets(tensors, base, listed)
     policy = LoraPolicy(base, dataclasses.replace(config, targets=targets))
-    names, shapes = (
-        adapter_layouts(policy, layouts),
-        jax.eval_shape(policy.init_adapters, jax.random.key(0)),
-    )
+    names = adapter_layouts(policy, layouts)
+    shapes = jax.eval_shape(policy.init_adapters, jax.random.key(0))
     check_all_used(tensors, names, shapes)
     shardings = None if mesh is None else weight_shardings(mesh, policy.axes()["adapters"], shapes)
     return policy, load_tree(tensors, names, shapes, shardings, "float32")

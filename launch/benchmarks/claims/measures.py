@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agentrl_jax.errors import UserError
 from agentrl_jax.launch.sweeps.measures import Measure, last_row, metric_values
-from agentrl_jax.storage import trajectory_log
+from agentrl_jax.storage import jsonl, trajectory_log
 from agentrl_jax.trajectories import Trajectory
 
 
@@ -118,12 +117,13 @@ def training_means(run_dir: Path, phase: str = "") -> dict[str, list[float]]:
         run_dir: a finished run.
         phase: empty: the last.
     """
+    lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
+    phase = phase or lines[-1]["phase"]
     means = {}
     for metric in QUANTITIES.values():
-        try:
-            values = metric_values(run_dir, metric, phase)
-        except UserError:  # the phase does not log it
-            continue
-        count = max(1, len(values) // 4)
-        means[metric] = [float(np.mean(values[:count])), float(np.mean(values[-count:]))]
+        logged = (line.get(metric) for line in lines if line["phase"] == phase)
+        values = [x for x in logged if x is not None]
+        if values:  # not every phase logs it
+            count = max(1, len(values) // 4)
+            means[metric] = [float(np.mean(values[:count])), float(np.mean(values[-count:]))]
     return means
