@@ -5,7 +5,6 @@ credit is computed from (`CreditInputs`) is exchanged column by column, when a f
 """
 
 import dataclasses
-import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
+from flax.serialization import msgpack_restore, msgpack_serialize
 
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.learner.deferred_inputs import (
@@ -134,10 +134,8 @@ class _ColumnGather:
         values = getattr(self.local, name)
         if values is None:
             return None
-        out = io.BytesIO()
-        np.save(out, values, allow_pickle=False)
-        data = self.process_group.all_gather_bytes(name, out.getvalue())
-        columns = [np.load(io.BytesIO(part), allow_pickle=False) for part in data]
+        data = self.process_group.all_gather_bytes(name, msgpack_serialize(values))
+        columns: Any = list(map(msgpack_restore, data))
         return np.concatenate(columns)[self.order[COLUMN_LEVELS[name]]]
 
     def map(self, function: TrajectoryFn) -> list[Any]:
@@ -257,9 +255,7 @@ def _serialize_index(index: TokenIndex, group_indices: Sequence[int]) -> bytes:
     }
     arrays["runs"] = np.vstack([columns[:, starts], counts])
     arrays["group_indices"] = np.asarray(group_indices, np.int64)
-    out = io.BytesIO()
-    np.savez_compressed(out, allow_pickle=False, **arrays)
-    return out.getvalue()
+    return zlib.compress(msgpack_serialize(arrays))
 
 
 def _without_prompts(trajectory: Trajectory) -> Trajectory:
@@ -286,8 +282,7 @@ def _without_prompts(trajectory: Trajectory) -> Trajectory:
 
 
 def _deserialize_index(data: bytes) -> ProcessPart:
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        arrays: dict[str, Any] = dict(file)
+    arrays: Any = msgpack_restore(zlib.decompress(data))
     *columns, counts = arrays.pop("runs")
     group_indices = arrays.pop("group_indices").tolist()
     fields = {name: np.repeat(column, counts) for name, column in zip(RUN_FIELDS, columns)}

@@ -2,12 +2,12 @@
 
 import ast
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentrl_jax.messages import ToolCall, ToolSchema
+from agentrl_jax.syntax_trees import parse_expression
 from agentrl_jax.tool_formats.tool_format import (
     MalformedCall,
     ParsedCalls,
@@ -70,9 +70,7 @@ def _closing_bracket(text: str, start: int) -> int:
 def _call_nodes(text: str) -> list[ast.expr]:
     """The elements of a list."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of unknown escapes in strings
-            body = ast.parse(text, mode="eval").body
+        body = parse_expression(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error) or "it is too complex"
         raise MalformedCall(f"this is not valid Python: {reason}") from None

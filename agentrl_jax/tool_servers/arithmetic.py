@@ -5,6 +5,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from agentrl_jax.syntax_trees import parse_expression
+
 MAX_CHARACTERS = 1000
 MAX_BITS = 10_000  # of a whole number
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -31,8 +33,7 @@ def calculate(expression: str) -> int | float:
     if len(expression) > MAX_CHARACTERS:
         raise ValueError(f"an expression has at most {MAX_CHARACTERS:,} characters")
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
-        return _value(tree.body)
+        return _value(parse_expression(expression.strip()))
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError("this is no expression of numbers, parentheses and + - * / // % **") from (
             None

@@ -15,6 +15,7 @@ from agentrl_jax.envs.code.problem import (
     scaled,
     text_problem,
 )
+from agentrl_jax.syntax_trees import parse_expression
 
 _PEOPLE = ("Ann", "Bob", "Cid", "Dan", "Eve", "Fay")
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -80,7 +81,7 @@ def _value_of(node: Any, numbers: list[int]) -> int:
 def _makes(answer: str, values: tuple[int, ...], target: int) -> bool:
     numbers: list[int] = []
     try:
-        value = _value_of(ast.parse(answer.strip()[:200], mode="eval").body, numbers)
+        value = _value_of(parse_expression(answer.strip()[:200]), numbers)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return False
     return value == target and sorted(numbers) == sorted(values)

@@ -11,6 +11,7 @@ from agentrl_jax.sandbox.ladder import SandboxConfig
 from agentrl_jax.sandbox.limits import SandboxLimits
 from agentrl_jax.sandbox.python_tool import shared_sandbox
 from agentrl_jax.sandbox.snippet import Snippet, describe_end
+from agentrl_jax.syntax_trees import parse_statements
 
 MAX_CODE = 2048  # characters, as in CodeVision
 # imported before the programs start
@@ -74,7 +75,7 @@ def check_code(code: str) -> None:
     if len(code) > MAX_CODE:
         raise ValueError(f"the code has {len(code):,} characters; {MAX_CODE:,} are allowed")
     try:
-        tree = ast.parse(code)
+        tree = parse_statements(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the code is not valid Python: {error!s:.100}") from None
     for node in ast.walk(tree):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.views import View
+from agentrl_jax.syntax_trees import parse_statements
 
 ROTATIONS = ("rotate_90", "rotate_180", "rotate_270")  # counterclockwise
 FLIPS = ("flip_horizontal", "flip_vertical")
@@ -67,7 +68,7 @@ def operations_of(code: str) -> list[Operation]:
     """
     reader = _Reader()
     try:
-        reader.visit(ast.parse(code))
+        reader.visit(parse_statements(code))
     except (RecursionError, MemoryError, ValueError) as error:
         raise SyntaxError(str(error)) from None
     return reader.operations[:MAX_OPERATIONS]

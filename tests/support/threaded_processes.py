@@ -34,16 +34,24 @@ class ThreadGroup(ProcessGroup):
 def run_processes(
     count: int, run: Callable[[ThreadGroup], Any]
 ) -> tuple[list[Any], list[ThreadGroup]]:
-    """What `run` returns in each of the processes, and their groups."""
+    """What `run` returns in each of the processes, and their groups.
+
+    Raises:
+        BaseException: what the first process to fail raised; the others' waits only end by it.
+    """
+    failures: list[BaseException] = []
     barrier, board = threading.Barrier(count), [None] * count
     groups = [ThreadGroup(index, count, barrier, board) for index in range(count)]
 
     def guarded(group: ThreadGroup) -> Any:
         try:
             return run(group)
-        except BaseException:
+        except BaseException as error:
+            failures.append(error)
             barrier.abort()  # or the others would wait for it
-            raise
 
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(guarded, groups)), groups
+        results = list(pool.map(guarded, groups))
+    if failures:
+        raise failures[0]
+    return results, groups
