@@ -34,6 +34,8 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
 
+MAX_LENGTH = 1024  # tokens: four pages of a proposer and four others
+
 
 @partial(with_pair, base="unchecked")
 def get_config(variant: str = "method") -> Experiment:
@@ -53,11 +55,15 @@ def get_config(variant: str = "method") -> Experiment:
     tasks = 2 if smoke else 8
     source = Rollouts(tasks, strategy, proposal_spec()) if strategy else rollouts(tasks, 5)
     config = search_experiment(
-        f"search-selfplay-{variant}", search_self_play(**TRAINING_SETTINGS), source, smoke
+        f"search-selfplay-{variant}",
+        search_self_play(**TRAINING_SETTINGS),
+        source,
+        smoke,
+        max_length=MAX_LENGTH,
     )
     assert config.demonstrations is not None
     roles = Mixture({"solver": search_spec(), "proposer": proposal_spec()})
     config.demonstrations.task_source = roles
-    config.phases = {"reader": reader_phase(solver, smoke, noise=4), **config.phases}
+    config.phases = {"reader": reader_phase(solver, smoke, 4, MAX_LENGTH), **config.phases}
     config.models = {"reader": frozen_reader()}
     return config

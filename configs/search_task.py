@@ -32,7 +32,7 @@ from agentrl_jax.training.task_source import EnvironmentSpec, TaskSource
 NAME = "agentrl_jax.envs:agentrl/SearchQuestions-v0"
 PROPOSALS = "agentrl_jax.envs:agentrl/SearchProposals-v0"
 PAGES = 500  # facts alone, without fillers
-FACTS = ["birthplace", "employer", "seat", "waterway", "settled", "opened"]
+EASY_FACTS = ["birthplace", "employer", "seat", "waterway", "settled", "opened"]
 VOCABULARY = 4014  # tokens of the base model
 MAX_LENGTH = 768  # tokens of an episode; a search shows about 110
 TRAINING_SETTINGS: dict[str, Any] = {
@@ -43,7 +43,9 @@ TRAINING_SETTINGS: dict[str, Any] = {
 }
 
 
-def reader_phase(spec: EnvironmentSpec, smoke: bool, noise: int = 0) -> Phase:
+def reader_phase(
+    spec: EnvironmentSpec, smoke: bool, noise: int = 0, max_length: int = MAX_LENGTH
+) -> Phase:
     """Trains the weights of a frozen reader: it answers from what the searches of scripted policies
     showed, and judges those plans.
 
@@ -51,12 +53,13 @@ def reader_phase(spec: EnvironmentSpec, smoke: bool, noise: int = 0) -> Phase:
         spec: the environment of the scripted policies, that of the experiment.
         smoke: two short steps.
         noise: further pages that may stand among what it reads.
+        max_length: tokens of what it reads.
     """
     plans = Rollouts(2 if smoke else 8, ScriptedEpisodes("mixture"), spec)
     examples = EpisodeExamples(ReaderExamples(PAGES, noise=noise, fillers=0), plans)
     imitate = BehaviorCloningConfig(
         optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),
-        bin_length=MAX_LENGTH,
+        bin_length=max_length,
         microbatch=4,
     )
     return Phase("reader", examples, imitate, 2 if smoke else 160)
@@ -69,7 +72,7 @@ def frozen_reader() -> FrozenPolicy:
 
 def search_spec(**options: Any) -> EnvironmentSpec:
     """Questions of one or two hops on 500 pages; a search shows one."""
-    easy = {"pages": PAGES, "fillers": 0, "facts": FACTS, "hops": [1, 2], "kinds": ["chain"]}
+    easy = {"pages": PAGES, "fillers": 0, "facts": EASY_FACTS, "hops": [1, 2], "kinds": ["chain"]}
     return EnvironmentSpec(
         NAME, {**easy, "horizon": 4, "instruction": False, "top_k": 1, **options}
     )

@@ -88,20 +88,6 @@ def split_of(title: str) -> str:
     return "test" if is_test else "train"
 
 
-def _phrasing(rng: np.random.Generator, phrasings: Sequence[str], split: str) -> str:
-    """The last phrasing in the test split, else one of the others."""
-    return phrasings[-1] if split == "test" else phrasings[int(rng.integers(len(phrasings) - 1))]
-
-
-def _anchor(rng: np.random.Generator, world: World, kind: str, split: str) -> int:
-    """A uniform entity of a kind and split."""
-    while True:
-        members = world.members[kind]
-        entity = members[int(rng.integers(len(members)))]
-        if (split_of(world.titles[entity]) == "test") == (split != "train"):
-            return entity
-
-
 def _queries(title: str, name: str) -> tuple[str, ...]:
     """Searches for a fact about a title."""
     return f"{title} {FACT_WORDS[name]}", title
@@ -111,129 +97,9 @@ def _number_hop(title: str, name: str, value: str) -> Hop:
     return Hop(_queries(title, name), (title,), f"{name} of {title} is {value}")
 
 
-def _walk(
-    rng: np.random.Generator,
-    world: World,
-    kind: str,
-    length: int,
-    split: str,
-    facts: Collection[str],
-) -> _Walk | None:
-    """A walk of so many relations from an entity of a kind; None where it ends early."""
-    entity = _anchor(rng, world, kind, split)
-    hops: list[Hop] = []
-    phrase, path, last = "{}", [entity], ""
-    for _ in range(length):
-        steps = [
-            (relation, inverse)
-            for relation, inverse in NOUN_PHRASES
-            if LINKS[relation][inverse] == world.kinds[entity]
-            and relation in facts
-            and relation != last
-        ]
-        if not steps:
-            return None
-        relation, inverse = steps[int(rng.integers(len(steps)))]
-        phrase = _phrasing(rng, NOUN_PHRASES[relation, inverse], split).format(phrase)
-        origin = world.titles[entity]
-        if inverse:
-            subjects = world.inverses[relation].get(entity, ())
-            if len(subjects) != 1:
-                return None
-            entity = subjects[0]
-            page = world.titles[entity]
-        else:
-            entity = world.links[relation][entity]
-            page = origin
-        if entity in path:
-            return None
-        text = NOUN_PHRASES[relation, inverse][0].format(origin)
-        hops.append(Hop(_queries(origin, relation), (page,), f"{text} is {world.titles[entity]}"))
-        path.append(entity)
-        last = relation
-    return _Walk(phrase, entity, tuple(hops), tuple(path))
-
-
-def _chain(
-    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
-) -> Question | None:
-    """Relations from an anchor to an entity or, in half of the questions, to its number."""
-    kind = list(LINKS)[int(rng.integers(len(LINKS)))]
-    has_number = bool(rng.random() < 0.5)
-    walk = _walk(rng, world, LINKS[kind][0], hops - has_number, split, facts)
-    if walk is None:
-        return None
-    kind, title = world.kinds[walk.entity], world.titles[walk.entity]
-    path = walk.hops
-    if has_number:
-        name = next(name for name, (owner, *_) in NUMBERS.items() if owner == kind)
-        if name not in facts:
-            return None
-        answer = str(world.numbers[name][walk.entity])
-        frame = _phrasing(rng, NUMBER_QUESTIONS[name], split)
-        path = (*path, _number_hop(title, name, answer))
-    else:
-        answer, frame = title, WHICH.get(kind, WHICH[""])
-    return _question(world, frame, [walk], answer, "chain", path)
-
-
-def _comparison(
-    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
-) -> Question | None:
-    """Which of two entities has the smaller number; each is hops / 2 - 1 relations from a name."""
-    names = [name for name in NUMBERS if name in facts]
-    if not names:
-        return None
-    name = names[int(rng.integers(len(names)))]
-    owner = NUMBERS[name][0]
-    starts = [kind for kind in world.members if hops == 2 or _leads(kind, owner)]
-    if hops % 2 or not starts:
-        return None
-    walks = []
-    for _ in range(2):
-        start = owner if hops == 2 else starts[int(rng.integers(len(starts)))]
-        walk = _walk(rng, world, start, hops // 2 - 1, split, facts)
-        if walk is None or world.kinds[walk.entity] != owner:
-            return None
-        walks.append(walk)
-    values = [world.numbers[name][walk.entity] for walk in walks]
-    if values[0] == values[1] or set(walks[0].entities) & set(walks[1].entities):
-        return None
-    answer = world.titles[walks[values[0] > values[1]].entity]
-    path: list[Hop] = []
-    for walk, value in zip(walks, values):
-        title = world.titles[walk.entity]
-        path += [*walk.hops, _number_hop(title, name, str(value))]
-    frame = _phrasing(rng, COMPARISONS[name], split)
-    return _question(world, frame, walks, answer, "comparison", tuple(path))
-
-
 def _leads(kind: str, owner: str) -> bool:
     """Whether a relation leads from one kind to another."""
     return any(LINKS[r][i] == kind and LINKS[r][not i] == owner for r, i in NOUN_PHRASES)
-
-
-def _count(
-    rng: np.random.Generator, world: World, hops: int, split: str, facts: Collection[str]
-) -> Question | None:
-    """How many subjects, 1 to 3, an entity has in a relation."""
-    relations = [relation for relation in COUNTS if relation in facts]
-    if not relations:
-        return None
-    relation = relations[int(rng.integers(len(relations)))]
-    owner = LINKS[relation][1]
-    kinds = [owner] if hops == 1 else list(world.members)
-    walk = _walk(rng, world, kinds[int(rng.integers(len(kinds)))], hops - 1, split, facts)
-    if walk is None or world.kinds[walk.entity] != owner:
-        return None
-    subjects = world.inverses[relation].get(walk.entity, ())
-    if not 1 <= len(subjects) <= MAX_COUNT:
-        return None
-    title, pages = world.titles[walk.entity], tuple(world.titles[s] for s in subjects)
-    fact = f"{relation} {title}: {', '.join(pages)}"
-    path = (*walk.hops, Hop(_queries(title, relation), pages, fact))
-    frame = _phrasing(rng, COUNTS[relation], split)
-    return _question(world, frame, [walk], str(len(subjects)), "count", path)
 
 
 def _question(
@@ -255,7 +121,142 @@ def _question(
     return Question(text, (answer,), kind, hops, anchors, template)
 
 
-_MAKERS = {"chain": _chain, "comparison": _comparison, "count": _count}
+@dataclass(frozen=True)
+class _QuestionSampler:
+    """Draws questions of each kind.
+
+    Args:
+        rng: of all that is drawn.
+        world: that the questions are about.
+        split: of the anchors and of the phrasings.
+        facts: the relations and numbers that questions may be over.
+    """
+
+    rng: np.random.Generator
+    world: World
+    split: str
+    facts: Collection[str]
+
+    def _phrasing(self, phrasings: Sequence[str]) -> str:
+        """The last phrasing in the test split, else one of the others."""
+        return (
+            phrasings[-1]
+            if self.split == "test"
+            else phrasings[int(self.rng.integers(len(phrasings) - 1))]
+        )
+
+    def _anchor(self, kind: str) -> int:
+        """A uniform entity of a kind and split."""
+        while True:
+            members = self.world.members[kind]
+            entity = members[int(self.rng.integers(len(members)))]
+            if (split_of(self.world.titles[entity]) == "test") == (self.split != "train"):
+                return entity
+
+    def _walk(self, kind: str, length: int) -> _Walk | None:
+        """A walk of so many relations from an entity of a kind; None where it ends early."""
+        entity = self._anchor(kind)
+        hops: list[Hop] = []
+        phrase, path, last = "{}", [entity], ""
+        for _ in range(length):
+            steps = [
+                (relation, inverse)
+                for relation, inverse in NOUN_PHRASES
+                if LINKS[relation][inverse] == self.world.kinds[entity]
+                and relation in self.facts
+                and relation != last
+            ]
+            if not steps:
+                return None
+            relation, inverse = steps[int(self.rng.integers(len(steps)))]
+            phrase = self._phrasing(NOUN_PHRASES[relation, inverse]).format(phrase)
+            origin = self.world.titles[entity]
+            if inverse:
+                subjects = self.world.inverses[relation].get(entity, ())
+                if len(subjects) != 1:
+                    return None
+                entity = subjects[0]
+                page = self.world.titles[entity]
+            else:
+                entity = self.world.links[relation][entity]
+                page = origin
+            if entity in path:
+                return None
+            text = NOUN_PHRASES[relation, inverse][0].format(origin)
+            hops.append(
+                Hop(_queries(origin, relation), (page,), f"{text} is {self.world.titles[entity]}")
+            )
+            path.append(entity)
+            last = relation
+        return _Walk(phrase, entity, tuple(hops), tuple(path))
+
+    def chain(self, hops: int) -> Question | None:
+        """Relations from an anchor to an entity or, in half of the questions, to its number."""
+        kind = list(LINKS)[int(self.rng.integers(len(LINKS)))]
+        has_number = bool(self.rng.random() < 0.5)
+        walk = self._walk(LINKS[kind][0], hops - has_number)
+        if walk is None:
+            return None
+        kind, title = self.world.kinds[walk.entity], self.world.titles[walk.entity]
+        path = walk.hops
+        if has_number:
+            name = next(name for name, (owner, *_) in NUMBERS.items() if owner == kind)
+            if name not in self.facts:
+                return None
+            answer = str(self.world.numbers[name][walk.entity])
+            frame = self._phrasing(NUMBER_QUESTIONS[name])
+            path = (*path, _number_hop(title, name, answer))
+        else:
+            answer, frame = title, WHICH.get(kind, WHICH[""])
+        return _question(self.world, frame, [walk], answer, "chain", path)
+
+    def comparison(self, hops: int) -> Question | None:
+        """Which of two entities has the smaller number; each is hops / 2 - 1 relations away."""
+        names = [name for name in NUMBERS if name in self.facts]
+        if not names:
+            return None
+        name = names[int(self.rng.integers(len(names)))]
+        owner = NUMBERS[name][0]
+        starts = [kind for kind in self.world.members if hops == 2 or _leads(kind, owner)]
+        if hops % 2 or not starts:
+            return None
+        walks = []
+        for _ in range(2):
+            start = owner if hops == 2 else starts[int(self.rng.integers(len(starts)))]
+            walk = self._walk(start, hops // 2 - 1)
+            if walk is None or self.world.kinds[walk.entity] != owner:
+                return None
+            walks.append(walk)
+        values = [self.world.numbers[name][walk.entity] for walk in walks]
+        if values[0] == values[1] or set(walks[0].entities) & set(walks[1].entities):
+            return None
+        answer = self.world.titles[walks[values[0] > values[1]].entity]
+        path: list[Hop] = []
+        for walk, value in zip(walks, values):
+            title = self.world.titles[walk.entity]
+            path += [*walk.hops, _number_hop(title, name, str(value))]
+        frame = self._phrasing(COMPARISONS[name])
+        return _question(self.world, frame, walks, answer, "comparison", tuple(path))
+
+    def count(self, hops: int) -> Question | None:
+        """How many subjects, 1 to 3, an entity has in a relation."""
+        relations = [relation for relation in COUNTS if relation in self.facts]
+        if not relations:
+            return None
+        relation = relations[int(self.rng.integers(len(relations)))]
+        owner = LINKS[relation][1]
+        kinds = [owner] if hops == 1 else list(self.world.members)
+        walk = self._walk(kinds[int(self.rng.integers(len(kinds)))], hops - 1)
+        if walk is None or self.world.kinds[walk.entity] != owner:
+            return None
+        subjects = self.world.inverses[relation].get(walk.entity, ())
+        if not 1 <= len(subjects) <= MAX_COUNT:
+            return None
+        title, pages = self.world.titles[walk.entity], tuple(self.world.titles[s] for s in subjects)
+        fact = f"{relation} {title}: {', '.join(pages)}"
+        path = (*walk.hops, Hop(_queries(title, relation), pages, fact))
+        frame = self._phrasing(COUNTS[relation])
+        return _question(self.world, frame, [walk], str(len(subjects)), "count", path)
 
 
 def draw_question(
@@ -271,12 +272,13 @@ def draw_question(
     The answer is unique: relations are functions, they are followed backwards only where there is
     one subject, compared values differ, and counts are over all facts.
     """
+    sampler = _QuestionSampler(rng, world, split, facts)
+    of_kind = {"chain": sampler.chain, "comparison": sampler.comparison, "count": sampler.count}
     for _ in range(_MAX_DRAWS):
         number = hops[int(rng.integers(len(hops)))]
         possible = [kind for kind in kinds if kind != "comparison" or number in (2, 4)]
         if possible:
-            kind = possible[int(rng.integers(len(possible)))]
-            question = _MAKERS[kind](rng, world, number, split, facts)
+            question = of_kind[possible[int(rng.integers(len(possible)))]](number)
             if question is not None:
                 return question
     raise UserError(
