@@ -16,7 +16,7 @@ from agentrl_jax.rollout.agent_session import (
     untracked_wait,
 )
 from agentrl_jax.trajectories import RandomKey, StopReason, Trajectory, Turn
-from agentrl_jax.workers.pool import EnvHandle
+from agentrl_jax.workers.pool import EnvHandle, StepResult
 
 # Called after every turn. It may read the session, set its `stop_reason`, or start episodes that
 # branch off here; it must not wait for those.
@@ -117,12 +117,23 @@ async def play_scripted_episode(
         opening, info = await env.reset()
         steps = await env.play_scripted(player, seed)
     start = EpisodeStart.of_reset(opening, info)
+    return trajectory_of_steps(env, start, steps, sample, player)
+
+
+def trajectory_of_steps(
+    env: EnvHandle,
+    start: EpisodeStart,
+    steps: Sequence[tuple[Message, StepResult]],
+    sample: int,
+    agent_name: str,
+) -> Trajectory:
+    """The trajectory of actions without calls, and the environment's answers up to its end."""
     turns = []
     for action, (observation, reward, terminated, truncated, info) in steps:
         rewards = info.pop("rewards", {"task": reward})
         turns.append(Turn((), action, observation, reward, rewards, terminated, truncated, info))
     stop_reason: StopReason = "terminated" if turns[-1].terminated else "truncated"
-    return make_trajectory(env, start, turns, sample, player, stop_reason)
+    return make_trajectory(env, start, turns, sample, agent_name, stop_reason)
 
 
 def session_trajectory(env: EnvHandle, session: AgentSession, sample: int) -> Trajectory:

@@ -85,7 +85,8 @@ class BehaviorCloning(Algorithm):
             pack(collated.sequences, self._config.bin_length, bins, self._images),
             bins,
         )
-        assert layout is not None, "a batch of demonstrations has rows"
+        if layout is None:  # all episodes were dropped, or a search solved no task
+            return state, {"skipped": 1.0, "tokens": 0.0, "device": []}
         weight = self._config.aggregation(gathered.token_index)[gathered.local_token_mask]
         packed_weight = layout.scatter(weight, index.token_sequence, index.token_position)
         batch = BehaviorCloningBatch(batch=layout.to_batch(packed_weight))
