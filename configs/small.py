@@ -30,7 +30,9 @@ from agentrl_jax.training.config import (
     Phase,
     Source,
 )
+from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Demonstrations, Rollouts
+from agentrl_jax.training.task_source import EnvironmentSpec
 
 T = TypeVar("T")
 
@@ -160,22 +162,35 @@ def from_one_start(**sides: Experiment) -> Experiment:
     """The phases `rl` of several experiments in one run, under the names of the sides; they start
     from the same fine-tuned weights and meet the same tasks. All else is that of the last side.
 
+    Where the environments differ, each side has the tasks of its own, and all are evaluated in
+    each of them, labeled by the sides' names.
+
     Raises:
-        UserError: the environments differ.
+        UserError: the environments differ, and a side's source is not `Rollouts` or names tasks.
     """
     last = list(sides.values())[-1]
-    for name, side in sides.items():
-        if side.environment != last.environment:
-            raise UserError(
-                f"sides of one run have one environment; that of {name} is {side.environment}, "
-                f"of the last {last.environment}"
-            )
+    if any(side.environment != last.environment for side in sides.values()):
+        specs = {name: _name_tasks(name, side) for name, side in sides.items()}
+        last = replace(last, evaluation=replace(last.evaluation, environments=specs))
     before = {name: phase for name, phase in last.phases.items() if name != "rl"}
     methods = {
-        name: replace(experiment.phases["rl"], label=name, start="sft")
+        name: replace(experiment.phases["rl"], label=name, start=list(before)[-1])
         for name, experiment in sides.items()
     }
     return replace(last, phases={**before, **methods})
+
+
+def _name_tasks(side: str, experiment: Experiment) -> EnvironmentSpec:
+    """The environment of an experiment, which becomes the one of its method's tasks."""
+    environment, source = experiment.environment, experiment.phases["rl"].source
+    spec = EnvironmentSpec(environment.name, environment.options)
+    if not isinstance(source, Rollouts) or source.task_source is not None:
+        raise UserError(
+            "sides with different environments need rollouts on the tasks of their experiment; "
+            f"that of {side} is {source!r:.200}"
+        )
+    source.task_source = Mixture({side: spec})  # labeled, in metrics and names of tasks, too
+    return spec
 
 
 def with_pair(

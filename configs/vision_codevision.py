@@ -13,8 +13,10 @@ Hardware: 2 CPU cores; docs/vision_systems.md; not measured
     agentrl-train --config=configs/vision_codevision.py[:outcome]
 """
 
+from functools import partial
+
 from agentrl_jax.algorithms.methods import codevision
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment
 
@@ -29,12 +31,13 @@ TASK = VisionTask(
         "horizon": 3,
     },
     player="weak",
-    length=416,
+    length=480,
     images=3,
     budget=96,
 )
 
 
+@partial(with_pair, base="outcome", no_penalties="no_penalties", method="codevision")
 def get_config(variant: str = "codevision") -> Experiment:
     reward = pick(
         variant,

@@ -15,10 +15,11 @@ Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from agentrl_jax.algorithms.methods import framethinker
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment
 
@@ -35,6 +36,7 @@ CHOSEN: dict[str, Any] = {"opening_frames": 4}
 UNIFORM: dict[str, Any] = {"opening_frames": 12, "choose": False, "reward": "outcome"}
 
 
+@partial(with_pair, base="uniform", method="released")
 def get_config(variant: str = "released") -> Experiment:
     options = pick(
         variant,

@@ -12,9 +12,11 @@ Hardware: 2 CPU cores; docs/vision_systems.md; not measured
     agentrl-train --config=configs/vision_metaspatial.py[:grpo]
 """
 
+from functools import partial
+
 from agentrl_jax.algorithms.methods import meta_spatial
 from agentrl_jax.algorithms.strategies.span_factors import SpanFactors
-from agentrl_jax.configs.small import pick
+from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
@@ -30,6 +32,7 @@ TASK = VisionTask(
 )
 
 
+@partial(with_pair, base="grpo", method="spo")
 def get_config(variant: str = "spo") -> Experiment:
     physics, turns = pick(
         variant,

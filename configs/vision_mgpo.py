@@ -11,8 +11,10 @@ Hardware: 2 CPU cores; time: 20 minutes beside other programs; score: docs/visio
     agentrl-train --config=configs/vision_mgpo.py[:one_turn]
 """
 
+from functools import partial
+
 from agentrl_jax.algorithms.methods import mgpo
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment
 
@@ -26,6 +28,7 @@ TASK = VisionTask(
 )
 
 
+@partial(with_pair, base="one_turn", method="two_turns")
 def get_config(variant: str = "two_turns") -> Experiment:
     turns = pick(variant, "vision_mgpo", two_turns=2, one_turn=1, smoke=2)
     smoke = variant == "smoke"

@@ -1,8 +1,7 @@
-"""Shared by the experiments of policies that see (docs/vision_systems.md): a small policy with a
-tower, a short fine-tuning on demonstrations of the same tasks, then a method.
+"""Shared by the experiments of policies that see (docs/vision_systems.md): a small pretrained model
+with a tower (`vision_base.py`), a short fine-tuning on demonstrations of the task, then a method.
 
-Images have `SIDE` pixels a side and 16 tokens. The policy has a decoder of Qwen3-VL's kind, its
-tower (deepstack, positions of three axes) and 0.6 million weights in all, which are all trained.
+Images have `SIDE` pixels a side and 16 tokens. All 0.6 million weights are trained.
 """
 
 import copy
@@ -17,10 +16,9 @@ from agentrl_jax.images.prompts import qwen3_vl_chat_images
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.image_rows import ImageRows
 from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.models.rope import Rope
-from agentrl_jax.models.vision.config import VisionConfig
-from agentrl_jax.models.vision.policy import VisionLanguageConfig
-from agentrl_jax.models.vision.tokenizer import VisionBPETokenizer
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
+from agentrl_jax.models.hf.shipped import VISION_BASE_MODEL
+from agentrl_jax.models.tokenizers import FolderTokenizer
 from agentrl_jax.renderer import ChatFormat
 from agentrl_jax.training.algorithm import AlgorithmConfig
 from agentrl_jax.training.config import (
@@ -68,7 +66,7 @@ class VisionTask:
     budget: int
     image_patches: int = IMAGE_PATCHES
     demonstrations: int = 3000
-    sft_steps: int = 300
+    sft_steps: int = 600
     steps: int = 30
     videos: bool = False
 
@@ -86,10 +84,19 @@ class VisionTask:
     def image_rows(self) -> ImageRows:
         return ImageRows(self.processor, self.images * self.image_patches)
 
+    def cloning(self) -> BehaviorCloningConfig:
+        """The algorithm of a fine-tuning."""
+        return BehaviorCloningConfig(
+            optimizer=AdamWConfig(2e-3, warmup_steps=20, final_fraction=0.1),
+            bin_length=self.length,
+            microbatch=16,
+            images=self.image_rows,
+        )
+
     def settings(self, **settings: Any) -> dict[str, Any]:
         """The optimizer and batch shapes of a method, with further settings."""
         shapes = {
-            "optimizer": AdamWConfig(1e-3, warmup_steps=3),
+            "optimizer": AdamWConfig(3e-4, warmup_steps=3),
             "minibatches": 2,
             "microbatch": 16,
             "bin_length": self.length,
@@ -118,43 +125,21 @@ def vision_experiment(
         demonstrated: whose tasks are demonstrated, in equal numbers; None: the environment's.
     """
     environment = task.spec(**(options or {}))
-    imitate = BehaviorCloningConfig(
-        optimizer=AdamWConfig(3e-3, warmup_steps=20, final_fraction=0.1),
-        bin_length=task.length,
-        microbatch=16,
-        images=task.image_rows,
-    )
     images = qwen3_vl_chat_images(task.processor)
     sft_steps, steps = (2, 2) if smoke else (task.sft_steps, task.steps)
     return Experiment(
         name=name,
         environment=EnvironmentConfig(environment.name, environment.options, workers=0),
         agent=AgentConfig(ChatFormat(images=images), budget=task.budget),
-        tokenizer=VisionBPETokenizer(videos=task.videos),
-        policy=VisionLanguageConfig(
-            layers=3,
-            width=96,
-            hidden=192,
-            heads=6,
-            kv_heads=3,
-            head_size=16,
-            rope=Rope(sections=(4, 2, 2), interleaved=True),
-            vision=VisionConfig(
-                layers=2,
-                width=64,
-                hidden=128,
-                patch_size=PATCH,
-                position_side=SIDE // PATCH,
-                deepstack_layers=(0,),
-            ),
-        ),
+        tokenizer=FolderTokenizer(VISION_BASE_MODEL),
+        policy=PretrainedDecoder(VISION_BASE_MODEL),
         demonstrations=DemonstrationConfig(
             task.player,
             episodes=32 if smoke else task.demonstrations,
             task_source=Mixture(demonstrated) if demonstrated else None,
         ),
         phases={
-            "sft": Phase("SFT", Demonstrations(batch=8 if smoke else 16), imitate, sft_steps),
+            "sft": Phase("SFT", Demonstrations(8 if smoke else 16), task.cloning(), sft_steps),
             "rl": Phase("RL", copy.deepcopy(source), copy.deepcopy(algorithm), steps),
         },
         evaluation=EvaluationConfig(

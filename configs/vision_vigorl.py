@@ -1,22 +1,30 @@
 """ViGoRL (arXiv 2505.23678): points and a zoom around them, against points alone and no points.
 
 How many dots has an object? The zoom alone shows them. A turn names points in its thought, then
-calls `search_coordinate` or answers. The method's fine-tuning on paths of a tree search is replaced
-by a scripted policy, half of whose turns are random. `:points` has one turn with points and the
-reward of that, `:direct` one turn and the answer's reward; both begin with the same fine-tuning, a
-third of whose demonstrations are of each kind. `:smoke` takes two steps of each phase.
+calls `search_coordinate` or answers. After a fine-tuning on a scripted policy, half of whose turns
+are random, the policy imitates what a Monte Carlo tree search over its own turns finds, corrected
+episodes among it; the system searches with a model of 72 billion weights. `:points` has one turn
+with points and the reward of that, `:direct` one turn and the answer's reward; all begin with the
+same fine-tuning, a third of whose demonstrations are of each kind. `:smoke` takes two steps of each
+phase.
 
 Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 
     agentrl-train --config=configs/vision_vigorl.py[:points]
 """
 
+from functools import partial
 from typing import Any
 
 from agentrl_jax.algorithms.methods import vigorl
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.algorithms.strategies.monte_carlo_tree_search import (
+    InsertAfter,
+    MonteCarloTreeSearch,
+)
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
-from agentrl_jax.training.config import Experiment
+from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.sources import Rollouts
 
 TASK = VisionTask(
     "SceneQuestions-v0",
@@ -36,12 +44,14 @@ TASK = VisionTask(
 ZOOM: dict[str, Any] = {"protocol": "vigorl", "reward": "vigorl"}
 POINTS: dict[str, Any] = {"protocol": "vigorl_single", "reward": "vigorl_single"}
 DIRECT: dict[str, Any] = {"protocol": "direct", "reward": "outcome"}
+DOUBT = InsertAfter("<think>", "Wait. ")  # our words
 
 
+@partial(with_pair, base="points", direct="direct", method="zoom")
 def get_config(variant: str = "zoom") -> Experiment:
     options = pick(variant, "vision_vigorl", zoom=ZOOM, points=POINTS, direct=DIRECT, smoke=ZOOM)
     smoke = variant == "smoke"
-    return vision_experiment(
+    config = vision_experiment(
         f"vision-vigorl-{variant}",
         TASK,
         vigorl(**TASK.settings()),
@@ -54,3 +64,8 @@ def get_config(variant: str = "zoom") -> Experiment:
             "direct": TASK.spec(**DIRECT),
         },
     )
+    search = MonteCarloTreeSearch(episodes=8, correct=DOUBT)
+    rollouts_of_search = Rollouts(2 if smoke else 16, search, TASK.spec(**ZOOM))
+    warm_up = Phase("searched", rollouts_of_search, TASK.cloning(), 2 if smoke else 20)
+    config.phases = {"sft": config.phases["sft"], "search": warm_up, "rl": config.phases["rl"]}
+    return config

@@ -11,8 +11,10 @@ Hardware: 2 CPU cores; docs/vision_systems.md; not measured
     agentrl-train --config=configs/vision_vrag.py[:plain]
 """
 
+from functools import partial
+
 from agentrl_jax.algorithms.methods import vrag_rl
-from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment
 
@@ -20,12 +22,13 @@ TASK = VisionTask(
     "PageQuestions-v0",
     {"kinds": ("most",), "view": 56, "pages": 60, "horizon": 4},
     player="mixture",
-    length=448,
+    length=480,
     images=3,
-    budget=80,
+    budget=104,
 )
 
 
+@partial(with_pair, base="no_retrieval", method="vrag")
 def get_config(variant: str = "vrag") -> Experiment:
     retrieval, crops = pick(
         variant,

@@ -67,6 +67,7 @@ ENVIRONMENTS = {
     "agentrl/SqlQuestions-v0": ("agentrl_jax.envs.sql.sql_questions:SqlQuestions", {}),
     "agentrl/SqlGrounding-v0": ("agentrl_jax.envs.sql.sql_grounding:SqlGrounding", {}),
     "agentrl/SceneQuestions-v0": ("agentrl_jax.envs.vision.scene_questions:SceneQuestions", {}),
+    "agentrl/SceneCaptions-v0": ("agentrl_jax.envs.vision.scene_captions:SceneCaptions", {}),
     "agentrl/RegionQuestions-v0": ("agentrl_jax.envs.vision.region_questions:RegionQuestions", {}),
     "agentrl/VideoQuestions-v0": ("agentrl_jax.envs.vision.video_questions:VideoQuestions", {}),
     "agentrl/GridGrounding-v0": ("agentrl_jax.envs.vision.grounding:GridGrounding", {}),

@@ -51,15 +51,16 @@ def _rows(run_dir: Path) -> dict[str, dict[str, Any]]:
     """The rows of the summary's table for the policy after each phase, by the phases' names."""
     try:
         fields = read_config_data(run_dir)["fields"]
-        table = {
-            row["name"]: row  # of the first environment, where there are several
-            for row in reversed(read_summary(run_dir)["table"])
-        }
-        labels = {
-            name: phase["fields"]["label"] for name, phase in fields["phases"]["dict"].items()
-        }
-        # a reward model has no row
-        return {name: table[label] for name, label in labels.items() if label in table}
+        table = read_summary(run_dir)["table"]
+        rows = {}
+        for name, phase in fields["phases"]["dict"].items():
+            label = phase["fields"]["label"]
+            of_phase = [row for row in table if row["name"] == label]
+            # In the environment that has the phase's name, else in the first one.
+            of_phase.sort(key=lambda row, name=name: row.get("environment") != name)
+            if of_phase:  # a reward model has no row
+                rows[name] = of_phase[0]
+        return rows
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(
             f"the run in {run_dir} is damaged ({type(error).__name__}: {error}): delete it to "

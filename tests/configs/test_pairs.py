@@ -2,9 +2,11 @@
 
 import pytest
 
-from agentrl_jax.configs import search_igpo, search_methods, search_planner
+from agentrl_jax.configs import search_igpo, search_methods, search_selfplay, vision_mgpo
 from agentrl_jax.configs.small import from_one_start
 from agentrl_jax.errors import UserError
+from agentrl_jax.training.mixture import Mixture
+from agentrl_jax.training.sources import Rollouts
 
 
 def test_sides_start_from_the_same_weights_and_keep_their_algorithms():
@@ -18,7 +20,18 @@ def test_sides_start_from_the_same_weights_and_keep_their_algorithms():
     assert config.environment == search_igpo.get_config().environment
 
 
-def test_sides_with_different_environments_are_refused():
-    sides = {"base": search_igpo.get_config("base"), "method": search_planner.get_config()}
-    with pytest.raises(UserError, match="have one environment; that of base is"):
+def test_sides_with_different_environments_have_their_own_tasks_and_evaluations():
+    sides = {"base": vision_mgpo.get_config("one_turn"), "method": vision_mgpo.get_config()}
+    config = from_one_start(**sides)
+    assert vision_mgpo.get_config("pair") == config
+    specs = {name: vision_mgpo.TASK.spec(turns=n) for name, n in (("base", 1), ("method", 2))}
+    assert config.evaluation.environments == specs
+    for name, spec in specs.items():
+        source = config.phases[name].source
+        assert isinstance(source, Rollouts) and source.task_source == Mixture({name: spec})
+
+
+def test_sides_that_name_other_tasks_are_refused():
+    sides = {"base": search_igpo.get_config("base"), "method": search_selfplay.get_config()}
+    with pytest.raises(UserError, match="that of method is"):
         from_one_start(**sides)

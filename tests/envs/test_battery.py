@@ -38,6 +38,7 @@ NEEDS = {
     "agentrl/PageQuestions-v0": "PIL",
     "agentrl/RegionQuestions-v0": "PIL",
     "agentrl/RoomLayouts-v0": "PIL",
+    "agentrl/SceneCaptions-v0": "PIL",
     "agentrl/SceneQuestions-v0": "PIL",
     "agentrl/TransformedImages-v0": "PIL",
     "agentrl/VideoQuestions-v0": "PIL",

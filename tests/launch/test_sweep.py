@@ -245,6 +245,12 @@ def test_measures_read_the_last_phase_of_a_run_folder_or_a_named_one(tmp_path: P
         maximum("loss").compute(cell.run_dir, "pretraining")
     with pytest.raises(UserError, match="trained no policy in a phase 'pretraining'"):
         final_return.compute(cell.run_dir, "pretraining")
+    rows = [
+        {"name": "GRPO", "mean_return": value, "environment": label}
+        for label, value in (("sft", 1.0), ("rl", 2.0))
+    ]
+    (cell.run_dir / "summary.json").write_text(json.dumps({"table": rows}))
+    assert final_return.compute(cell.run_dir) == 2.0  # in the environment named as the phase
     (cell.run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         final_return.compute(cell.run_dir)

@@ -18,7 +18,7 @@ IMAGE_SYSTEMS = (
         "ViGoRL",
         "2505.23678",
         "`SceneQuestions` with its points, zoom and rewards",
-        "demonstrations by a tree search of a large model (scripted ones here), photographs",
+        "a large model that searches for demonstrations (the policy does here), photographs",
         ("vigorl",),
         ("vision_vigorl.py",),
         "own kind",

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -16,12 +17,15 @@ from agentrl_jax.corpus.domains import DOMAINS
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import MeshConfig, make_mesh
 from agentrl_jax.errors import UserError
+from agentrl_jax.images.prompts import IMAGE, VIDEO
+from agentrl_jax.launch.exporting import with_image_tokens
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.adapters import LoraConfig
-from agentrl_jax.models.hf.folder import resolve_folder
+from agentrl_jax.models.hf.folder import read_decoder, resolve_folder
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
-from agentrl_jax.models.hf.shipped import BASE_MODEL, SHIPPED_MODELS
+from agentrl_jax.models.hf.shipped import BASE_MODEL, SHIPPED_MODELS, VISION_BASE_MODEL
 from agentrl_jax.models.tokenizers import END_OF_TEXT, FolderTokenizer
+from agentrl_jax.models.vision.policy import VisionLanguageModel
 from agentrl_jax.policy import PolicyInputs
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training.pretraining import DocumentEncoder, text_trajectory
@@ -83,9 +87,10 @@ def test_the_folder_is_found_from_any_working_directory(tmp_path: Path):
     assert done.stdout.split() == ["4014", "4014"]
 
 
-def test_the_folder_is_small_and_complete():
-    folder = resolve_folder(BASE_MODEL)
-    assert folder == SHIPPED_MODELS[BASE_MODEL]
+@pytest.mark.parametrize("name", SHIPPED_MODELS)
+def test_the_folder_is_small_and_complete(name: str):
+    folder = resolve_folder(name)
+    assert folder == SHIPPED_MODELS[name]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert set(sizes) == {
         "chat_template.jinja",
@@ -96,6 +101,25 @@ def test_the_folder_is_small_and_complete():
         "tokenizer_config.json",
     }
     assert sum(sizes.values()) < 20e6
+
+
+def test_the_model_that_sees_knows_its_placeholders():
+    policy = read_decoder(VISION_BASE_MODEL)
+    tokenizer = FolderTokenizer(VISION_BASE_MODEL)(())
+    assert isinstance(policy, VisionLanguageModel)
+    ids = tokenizer.convert_tokens_to_ids([IMAGE, VIDEO])
+    assert ids == [policy.config.image_token_id, policy.config.video_token_id]
+    assert len(tokenizer) <= policy.vocab_size
+
+
+def test_an_exported_model_has_the_placeholders_of_its_tokenizer_where_it_named_none():
+    policy, tokenizer = read_decoder(VISION_BASE_MODEL), FolderTokenizer(VISION_BASE_MODEL)(())
+    assert isinstance(policy, VisionLanguageModel)
+    unnamed = replace(policy, config=replace(policy.config, image_token_id=-1, video_token_id=7))
+    named = with_image_tokens(unnamed, tokenizer)
+    assert isinstance(named, VisionLanguageModel) and named.origin == policy.origin
+    assert named.config.image_token_id == policy.config.image_token_id
+    assert named.config.video_token_id == 7  # its own
 
 
 def test_a_name_that_does_not_ship_is_no_folder():
