@@ -24,6 +24,7 @@ from agentrl_jax.algorithms.strategies.monte_carlo_tree_search import (
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
 from agentrl_jax.training.config import Experiment, Phase
+from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
 
 TASK = VisionTask(
@@ -65,7 +66,7 @@ def get_config(variant: str = "zoom") -> Experiment:
         },
     )
     search = MonteCarloTreeSearch(episodes=8, correct=DOUBT)
-    rollouts_of_search = Rollouts(2 if smoke else 16, search, TASK.spec(**ZOOM))
-    warm_up = Phase("searched", rollouts_of_search, TASK.cloning(), 2 if smoke else 20)
+    searched = Rollouts(2 if smoke else 16, search, Mixture({"zoom": TASK.spec(**ZOOM)}))
+    warm_up = Phase("searched", searched, TASK.cloning(), 2 if smoke else 20)
     config.phases = {"sft": config.phases["sft"], "search": warm_up, "rl": config.phases["rl"]}
     return config
