@@ -72,7 +72,8 @@ class MonteCarloTreeSearch:
     has fewer than `children`; from there an episode is played to its end, whose turns become nodes.
     Its success, 0 or 1, is added to all nodes on its path. A corrected episode plays the success's
     actions after a sibling of one of its turns from which no episode succeeded; it is played anew,
-    and kept where it succeeds, too. A task without a success has an empty group.
+    and kept where it succeeds, too. A task without a success has an empty group. Turns of the
+    search that are in no episode of the group count in `Group.discarded_turns`.
 
     Args:
         episodes: of a task, at most.
@@ -115,13 +116,17 @@ class MonteCarloTreeSearch:
                 )
             opening = trajectory.opening
             _add(node, trajectory, sample)
-        solved = [node for node in _nodes(root) if node.trajectory and node.trajectory.success]
+        nodes = [*_nodes(root)]
+        num_turns = len(nodes) - 1
+        solved = [node for node in nodes if node.trajectory and node.trajectory.success]
         if not solved:
-            return Group(task.name, (), num_dropped=dropped)
+            return Group(task.name, (), dropped, discarded_turns=num_turns)
         best = min(solved, key=lambda node: (len(node.turns), node.sample))
         assert best.trajectory is not None
         corrected = await self._corrected(task, runtime, best)
-        return Group(task.name, (best.trajectory, *corrected), num_dropped=dropped)
+        discarded = num_turns - len(best.turns)
+        whole = best.trajectory.replace(parent=None, branch_turn=None)  # its parent is discarded
+        return Group(task.name, (whole, *corrected), dropped, discarded)
 
     def _select(self, root: SearchNode) -> SearchNode:
         """The node from which the next episode is played."""

@@ -46,8 +46,9 @@ def test_a_tree_whose_nodes_are_full_is_closed():
 
 
 def test_a_long_search_ends_in_the_shortest_success():
-    group, _ = search(episodes=60, children=2)
+    group, engine = search(episodes=60, children=2)
     best = group.trajectories[0]
+    assert group.num_turns_played == len(engine.calls)  # no sibling failed: nothing is corrected
     assert best.success and len(best.turns) == 4  # the chain's length: no turn too many
     assert all(turn.calls[0].source != "demonstration" for turn in best.turns)
 
@@ -97,13 +98,16 @@ def test_episodes_are_branches_with_shared_calls_and_follow_from_the_key():
 
 
 def test_an_exhausted_tree_ends_the_search():
-    _, engine = search(horizon=2, episodes=100, children=2)
-    assert len(engine.calls) <= 2 + 4  # the nodes of two turns, two children each
+    group, engine = search(horizon=2, episodes=100, children=2)
+    assert (
+        group.num_turns_played == len(engine.calls) <= 2 + 4
+    )  # the nodes of two turns, two children each
 
 
 def test_a_task_without_a_success_has_an_empty_group():
-    group, _ = search(("c",), episodes=3, children=1)
+    group, engine = search(("c",), episodes=3, children=1)
     assert group.trajectories == () and group.num_dropped == 0
+    assert group.num_turns_played == len(engine.calls) > 0
 
 
 def test_an_episode_that_a_limit_cuts_has_failed():
