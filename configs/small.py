@@ -169,28 +169,30 @@ def from_one_start(**sides: Experiment) -> Experiment:
         UserError: the environments differ, and a side's source is not `Rollouts` or names tasks.
     """
     last = list(sides.values())[-1]
-    if any(side.environment != last.environment for side in sides.values()):
-        specs = {name: _name_tasks(name, side) for name, side in sides.items()}
-        last = replace(last, evaluation=replace(last.evaluation, environments=specs))
     before = {name: phase for name, phase in last.phases.items() if name != "rl"}
     methods = {
         name: replace(experiment.phases["rl"], label=name, start=list(before)[-1])
         for name, experiment in sides.items()
     }
+    if any(side.environment != last.environment for side in sides.values()):
+        specs = {
+            name: EnvironmentSpec(side.environment.name, side.environment.options)
+            for name, side in sides.items()
+        }
+        methods = {name: _on_tasks(phase, specs[name]) for name, phase in methods.items()}
+        last = replace(last, evaluation=replace(last.evaluation, environments=specs))
     return replace(last, phases={**before, **methods})
 
 
-def _name_tasks(side: str, experiment: Experiment) -> EnvironmentSpec:
-    """The environment of an experiment, which becomes the one of its method's tasks."""
-    environment, source = experiment.environment, experiment.phases["rl"].source
-    spec = EnvironmentSpec(environment.name, environment.options)
+def _on_tasks(phase: Phase, spec: EnvironmentSpec) -> Phase:
+    """The phase on the tasks of an environment, which have its label in metrics and names."""
+    source = phase.source
     if not isinstance(source, Rollouts) or source.task_source is not None:
         raise UserError(
             "sides with different environments need rollouts on the tasks of their experiment; "
-            f"that of {side} is {source!r:.200}"
+            f"that of {phase.label} is {source!r:.200}"
         )
-    source.task_source = Mixture({side: spec})  # labeled, in metrics and names of tasks, too
-    return spec
+    return replace(phase, source=replace(source, task_source=Mixture({phase.label: spec})))
 
 
 def with_pair(

@@ -24,9 +24,8 @@ from agentrl_jax.configs import (
     vision_vrag,
 )
 from agentrl_jax.configs.small import pick
-from agentrl_jax.configs.vision_task import IMAGE_PATCHES, PATCH, SIDE, VisionTask
+from agentrl_jax.configs.vision_task import PATCH, SIDE, VisionTask
 from agentrl_jax.images.prompts import qwen3_vl_chat_images
-from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.learning_rate import StableThenLinear
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.rope import Rope
@@ -88,8 +87,8 @@ TASKS = {
 }
 
 
-def cloning(rate: AdamWConfig, task: VisionTask, rows: int) -> BehaviorCloningConfig:
-    return dataclasses.replace(task.cloning(), optimizer=rate, microbatch=rows)
+def cloning(rate: AdamWConfig, rows: int) -> BehaviorCloningConfig:
+    return dataclasses.replace(CAPTIONS.cloning(), optimizer=rate, microbatch=rows)
 
 
 def examples(tasks: int, of: Mixture) -> EpisodeExamples:
@@ -120,24 +119,13 @@ def get_config(variant: str = "full") -> Experiment:
         policy=SHAPE,
         demonstrations=DemonstrationConfig("expert", episodes, task_source=Mixture(TASKS)),
         phases={
-            "captions": Phase(
-                "captions", examples(16, seen), cloning(rate, CAPTIONS, 16), steps[0], 250
-            ),
-            "places": Phase(
-                "places", examples(32, referred), cloning(decayed, CAPTIONS, 8), steps[1]
-            ),
+            "captions": Phase("captions", examples(16, seen), cloning(rate, 16), steps[0], 250),
+            "places": Phase("places", examples(32, referred), cloning(decayed, 8), steps[1]),
         },
         evaluation=EvaluationConfig(
             episodes=8 if smoke else 128,
             players=("random",),
             environments={"scene": SCENE, "part": PART, "where": WHERE},
         ),
-        engine=EngineConfig(
-            rows=64,
-            positions=CAPTIONS.length,
-            prefill_chunk=32,
-            min_decode_steps=8,
-            batching_delay=0.1,
-            image_patches=(IMAGE_PATCHES,),
-        ),
+        engine=CAPTIONS.engine,
     )

@@ -84,6 +84,17 @@ class VisionTask:
     def image_rows(self) -> ImageRows:
         return ImageRows(self.processor, self.images * self.image_patches)
 
+    @property
+    def engine(self) -> EngineConfig:
+        return EngineConfig(
+            rows=64,
+            positions=self.length,
+            prefill_chunk=32,
+            min_decode_steps=8,
+            batching_delay=0.1,
+            image_patches=(self.image_patches,),
+        )
+
     def cloning(self) -> BehaviorCloningConfig:
         """The algorithm of a fine-tuning."""
         return BehaviorCloningConfig(
@@ -146,12 +157,5 @@ def vision_experiment(
             episodes=8 if smoke else 128,
             players=("random", task.player, "expert"),
         ),
-        engine=EngineConfig(
-            rows=64,
-            positions=task.length,
-            prefill_chunk=32,
-            min_decode_steps=8,
-            batching_delay=0.1,
-            image_patches=(task.image_patches,),
-        ),
+        engine=task.engine,
     )

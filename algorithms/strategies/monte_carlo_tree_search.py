@@ -31,14 +31,14 @@ class InsertAfter:
 
 
 @dataclass(eq=False)
-class SearchNode:
+class TurnNode:
     """A turn that was played, after those of its parents."""
 
     turns: tuple[Turn, ...] = ()  # from the opening on
-    parent: "SearchNode | None" = None
+    parent: "TurnNode | None" = None
     sample: int = 0  # of the episode that the turns are from
     trajectory: Trajectory | None = None  # of the episode that ended here
-    children: list["SearchNode"] = field(default_factory=list)
+    children: list["TurnNode"] = field(default_factory=list)
     visits: int = 0
     successes: int = 0
 
@@ -55,9 +55,9 @@ class SearchNode:
         bonus = math.sqrt(math.log(self.parent.visits) / self.visits)
         return self.successes / self.visits + exploration * bonus
 
-    def path(self) -> "Iterator[SearchNode]":
+    def path(self) -> "Iterator[TurnNode]":
         """The node, its parent and so on to the root."""
-        node: SearchNode | None = self
+        node: TurnNode | None = self
         while node is not None:
             yield node
             node = node.parent
@@ -99,7 +99,7 @@ class MonteCarloTreeSearch:
             )
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
-        root, opening, dropped = SearchNode(), (), 0
+        root, opening, dropped = TurnNode(), (), 0
         for sample in range(self.episodes):
             if root.is_closed(self.children):
                 break
@@ -125,10 +125,10 @@ class MonteCarloTreeSearch:
         assert best.trajectory is not None
         corrected = await self._corrected(task, runtime, best)
         discarded = num_turns - len(best.turns)
-        whole = best.trajectory.replace(parent=None, branch_turn=None)  # its parent is discarded
-        return Group(task.name, (whole, *corrected), dropped, discarded)
+        solution = best.trajectory.replace(parent=None, branch_turn=None)  # its parent is discarded
+        return Group(task.name, (solution, *corrected), dropped, discarded)
 
-    def _select(self, root: SearchNode) -> SearchNode:
+    def _select(self, root: TurnNode) -> TurnNode:
         """The node from which the next episode is played."""
         node = root
         while len(node.children) >= self.children:
@@ -136,7 +136,7 @@ class MonteCarloTreeSearch:
             node = max(still_open, key=lambda child: child.upper_bound(self.exploration))
         return node
 
-    async def _corrected(self, task: Task, runtime: Runtime, best: SearchNode) -> list[Trajectory]:
+    async def _corrected(self, task: Task, runtime: Runtime, best: TurnNode) -> list[Trajectory]:
         """Successes after a failed sibling of a turn of the best path, the earliest first."""
         agent = runtime.agents[self.agent]
         actions = [turn.action for turn in best.turns]
@@ -160,17 +160,17 @@ class MonteCarloTreeSearch:
         return corrected
 
 
-def _nodes(root: SearchNode) -> "Iterator[SearchNode]":
+def _nodes(root: TurnNode) -> "Iterator[TurnNode]":
     """The node and all below it."""
     yield root
     for child in root.children:
         yield from _nodes(child)
 
 
-def _add(node: SearchNode, trajectory: Trajectory, sample: int) -> None:
+def _add(node: TurnNode, trajectory: Trajectory, sample: int) -> None:
     """Add the new turns of an episode below a node, and its success to the path."""
     for count in range(len(node.turns) + 1, len(trajectory.turns) + 1):
-        child = SearchNode(trajectory.turns[:count], node, sample)
+        child = TurnNode(trajectory.turns[:count], node, sample)
         node.children.append(child)
         node = child
     node.trajectory = trajectory

@@ -56,10 +56,10 @@ def _rows(run_dir: Path) -> dict[str, dict[str, Any]]:
         for name, phase in fields["phases"]["dict"].items():
             label = phase["fields"]["label"]
             of_phase = [row for row in table if row["name"] == label]
-            # In the environment that has the phase's name, else in the first one.
-            of_phase.sort(key=lambda row, name=name: row.get("environment") != name)
             if of_phase:  # a reward model has no row
-                rows[name] = of_phase[0]
+                # In the environment that has the phase's name, else in the first one.
+                with_its_name = (row for row in of_phase if row.get("environment") == name)
+                rows[name] = next(with_its_name, of_phase[0])
         return rows
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(

@@ -11,7 +11,7 @@ from support.strategy_runs import AGENT, KeyedTextEngine, chain_task, collect_gr
 from agentrl_jax.algorithms.strategies.monte_carlo_tree_search import (
     InsertAfter,
     MonteCarloTreeSearch,
-    SearchNode,
+    TurnNode,
 )
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant
@@ -32,17 +32,17 @@ def search(
 
 
 def test_the_upper_confidence_bound_by_hand():
-    parent = SearchNode(visits=9)
-    child = SearchNode(parent=parent, visits=4, successes=3)
+    parent = TurnNode(visits=9)
+    child = TurnNode(parent=parent, visits=4, successes=3)
     assert child.upper_bound(0.0) == 0.75
     assert child.upper_bound(2.0) == pytest.approx(0.75 + 2 * math.sqrt(math.log(9) / 4))
 
 
 def test_a_tree_whose_nodes_are_full_is_closed():
-    ended = SearchNode(trajectory=Trajectory((), ()))
-    node = SearchNode(children=[ended])
+    ended = TurnNode(trajectory=Trajectory((), ()))
+    node = TurnNode(children=[ended])
     assert ended.is_closed(2) and node.is_closed(1) and not node.is_closed(2)
-    assert not SearchNode(children=[ended, SearchNode()]).is_closed(2)
+    assert not TurnNode(children=[ended, TurnNode()]).is_closed(2)
 
 
 def test_a_long_search_ends_in_the_shortest_success():
