@@ -20,7 +20,7 @@ import dataclasses
 from agentrl_jax.algorithms.methods import mars_sql
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.strategies.best_of_n import BestOfN, MajorityVote
-from agentrl_jax.algorithms.strategies.episode_examples import EpisodeExamples, opening_and_answer
+from agentrl_jax.algorithms.strategies.episode_examples import EpisodeExamples
 from agentrl_jax.algorithms.strategies.episode_scorers import YesProbability
 from agentrl_jax.algorithms.strategies.prepared_episodes import PreparedEpisodes
 from agentrl_jax.algorithms.strategies.verifier_examples import VerifierExamples
@@ -59,7 +59,7 @@ def grounding_phases(smoke: bool) -> dict[str, Phase]:
     tasks, steps = (2, 2) if smoke else (8, 160)
     plans = Rollouts(tasks, ScriptedEpisodes("expert"), grounding_spec())
     imitate = cloning(AdamWConfig(1e-3, warmup_steps=10))
-    clone = Phase("grounding, cloned", EpisodeExamples(opening_and_answer, plans), imitate, steps)
+    clone = Phase("grounding, cloned", EpisodeExamples(rollouts=plans), imitate, steps)
     groups = IndependentEpisodes(4, "grounder")
     source, method = Rollouts(tasks, groups, grounding_spec()), mars_sql(**TRAINING_SETTINGS)
     improve = Phase("grounding, RL", source, method, 2 if smoke else 40)

@@ -66,7 +66,7 @@ class VisionTask:
     budget: int
     image_patches: int = IMAGE_PATCHES
     demonstrations: int = 3000
-    sft_steps: int = 600
+    sft_steps: int = 150
     steps: int = 30
     videos: bool = False
 
@@ -98,7 +98,7 @@ class VisionTask:
     def cloning(self) -> BehaviorCloningConfig:
         """The algorithm of a fine-tuning."""
         return BehaviorCloningConfig(
-            optimizer=AdamWConfig(2e-3, warmup_steps=20, final_fraction=0.1),
+            optimizer=AdamWConfig(1e-3, warmup_steps=10, final_fraction=0.1),
             bin_length=self.length,
             microbatch=16,
             images=self.image_rows,

@@ -38,7 +38,7 @@ TASK = VisionTask(
         "horizon": 3,
     },
     player="weak",
-    length=384,
+    length=512,
     images=3,
     budget=64,
 )

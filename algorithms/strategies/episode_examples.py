@@ -1,4 +1,4 @@
-"""`EpisodeExamples`: prompts with right answers, made of episodes, on which a model is
+"""`EpisodeExamples`: episodes, or prompts with right answers made of them, on which a model is
 fine-tuned.
 """
 
@@ -17,21 +17,16 @@ from agentrl_jax.trajectories import Group, Trajectory, Turn
 Example = tuple[Sequence[Message], str]  # a prompt and its right answer
 
 
-def opening_and_answer(trajectory: Trajectory) -> list[Example]:
-    """The opening of an episode of one turn, and its action."""
-    return [(trajectory.opening, trajectory.turns[-1].action.text)]
-
-
 @dataclass
 class EpisodeExamples:
-    """A source for behavior cloning: the examples that a function makes of each episode of the
-    rollouts.
+    """A source for behavior cloning: the rollouts' episodes as demonstrations, or the examples that
+    a function makes of each.
 
     The episodes must not be those of the trained weights: of a scripted policy
     (`ScriptedEpisodes`) or a named model.
     """
 
-    examples: Callable[[Trajectory], Sequence[Example]]
+    examples: Callable[[Trajectory], Sequence[Example]] | None = None  # None: the episodes
     rollouts: Rollouts = field(default_factory=Rollouts)
     on_policy: bool = field(default=False, init=False)
 
@@ -44,7 +39,7 @@ class EpisodeExampleIterator(ExperienceIterator):
 
     def __init__(
         self,
-        examples: Callable[[Trajectory], Sequence[Example]],
+        examples: Callable[[Trajectory], Sequence[Example]] | None,
         rollouts: ExperienceIterator,
         agent: Agent,
     ) -> None:
@@ -52,11 +47,19 @@ class EpisodeExampleIterator(ExperienceIterator):
 
     def next(self, step: int) -> list[Group]:
         return [
-            Group(t.task, (example_trajectory(t, *example, self._agent),))
+            Group(t.task, (demonstration,))
             for group in self._rollouts.next(step)
             for t in group.trajectories
             if t.turns
-            for example in self._examples(t)
+            for demonstration in self._demonstrations(t)
+        ]
+
+    def _demonstrations(self, episode: Trajectory) -> list[Trajectory]:
+        if self._examples is None:
+            return [add_demonstration_calls(episode, self._agent).replace(agent=DEMONSTRATION)]
+        return [
+            example_trajectory(episode, *example, self._agent)
+            for example in self._examples(episode)
         ]
 
     def state(self) -> Any:

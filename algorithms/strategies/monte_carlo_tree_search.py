@@ -72,8 +72,9 @@ class MonteCarloTreeSearch:
     has fewer than `children`; from there an episode is played to its end, whose turns become nodes.
     Its success, 0 or 1, is added to all nodes on its path. A corrected episode plays the success's
     actions after a sibling of one of its turns from which no episode succeeded; it is played anew,
-    and kept where it succeeds, too. A task without a success has an empty group. Turns of the
-    search that are in no episode of the group count in `Group.discarded_turns`.
+    and kept where it succeeds, too. None has a malformed call. A task without a success has an
+    empty group. Turns of the search that are in no episode of the group count in
+    `Group.discarded_turns`.
 
     Args:
         episodes: of a task, at most.
@@ -125,7 +126,8 @@ class MonteCarloTreeSearch:
         assert best.trajectory is not None
         corrected = await self._corrected(task, runtime, best)
         discarded = num_turns - len(best.turns)
-        solution = best.trajectory.replace(parent=None, branch_turn=None)  # its parent is discarded
+        # All its turns count, since the episode that it is a branch of is discarded.
+        solution = best.trajectory.replace(branch_turn=None)
         return Group(task.name, (solution, *corrected), dropped, discarded)
 
     def _select(self, root: TurnNode) -> TurnNode:
@@ -152,6 +154,8 @@ class MonteCarloTreeSearch:
                 first, *rest = actions[at:]
                 again = self.correct(first) if self.correct else first
                 replayed = [*actions[:at], sibling.turns[-1].action, again, *rest]
+                if any(call.error for action in replayed for call in action.tool_calls):
+                    continue
                 trajectory = await _play(
                     task, runtime, agent, replayed, self.episodes + len(corrected)
                 )

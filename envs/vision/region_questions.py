@@ -12,6 +12,7 @@ from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.options import checked_int
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.vision import boxes
+from agentrl_jax.envs.vision.captions import caption_line
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply, look
 from agentrl_jax.envs.vision.scenes import (
     CHOICES,
@@ -64,14 +65,14 @@ def region_text(box: boxes.Box, label: str) -> str:
 
 def _expert_action(env: "RegionQuestions", rng: np.random.Generator) -> str:
     """Names the box of the objects, then says what it saw and answers."""
+    items = [env.scene.named(name) for name in env.question.evidence]
     if env.region is None:
-        names = " and the ".join(env.question.evidence)
+        lines = [caption_line(item, env.scene_view, env.view) for item in items]
         visible = env.scene_view.shown_box(env.target, env.view)
         box = boxes.padded(visible, 1, env.view, env.view)
-        return f"I look at the {names}.\n{region_text(box, names)}"
-    items = [env.scene.named(name) for name in env.question.evidence]
-    facts = " ".join(f"The {o.name} has the code {o.code} and {o.dots} dots." for o in items)
-    return f"{facts} \\boxed{{{env.question.letter}}}"
+        return "\n".join([*map(str, lines), region_text(box, " and ".join(env.question.evidence))])
+    lines = [caption_line(item, env.region, env.view, env.question.detail) for item in items]
+    return "\n".join([*map(str, lines), f"\\boxed{{{env.question.letter}}}"])
 
 
 def _random_action(env: "RegionQuestions", rng: np.random.Generator) -> str:

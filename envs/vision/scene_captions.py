@@ -1,8 +1,6 @@
 """`SceneCaptions`: name every object of an image with its place, and the dots on it."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -12,6 +10,7 @@ from agentrl_jax.environment import Messages, ScriptedPolicy
 from agentrl_jax.envs.options import checked_int
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.vision import boxes
+from agentrl_jax.envs.vision.captions import CaptionLine, caption_line, caption_score, read_caption
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply, look
 from agentrl_jax.envs.vision.images import COLORS, SHAPES
 from agentrl_jax.envs.vision.scenes import MAX_DOTS, OBJECT, Scene, make_scene, render_scene
@@ -28,43 +27,6 @@ CAPTIONS = Generators(
     },
     held_out=("half",),
 )
-TOLERANCE = 3.0  # pixels, of a coordinate
-_LINE = re.compile(r"(\w+ \w+) \((\d+), (\d+)\)(?:, (\d) dots)?")
-
-
-@dataclass(frozen=True)
-class CaptionLine:
-    """An object: its name, the middle as it is shown and, of a part, its dots."""
-
-    name: str
-    x: int
-    y: int
-    dots: int = 0  # 0: not told
-
-    def __str__(self) -> str:
-        dots = f", {self.dots} dots" if self.dots else ""
-        return f"{self.name} ({self.x}, {self.y}){dots}"
-
-    def matches(self, other: "CaptionLine") -> bool:
-        """Whether they are the same object, at places that are close enough."""
-        same = (self.name, self.dots) == (other.name, other.dots)
-        return same and max(abs(self.x - other.x), abs(self.y - other.y)) <= TOLERANCE
-
-
-def read_caption(text: str) -> list[CaptionLine]:
-    """The lines of a caption that have its form, at most 40."""
-    matches = (_LINE.fullmatch(line.strip()) for line in text[:4000].splitlines()[:40])
-    return [CaptionLine(m[1], int(m[2]), int(m[3]), int(m[4] or 0)) for m in matches if m]
-
-
-def caption_score(lines: list[CaptionLine], right: list[CaptionLine]) -> float:
-    """The right ones among the lines, over the longer of both captions: a line counts once."""
-    left = list(right)
-    for line in lines:
-        match = next((item for item in left if line.matches(item)), None)
-        if match is not None:
-            left.remove(match)
-    return (len(right) - len(left)) / max(len(lines), len(right), 1)
 
 
 def _write(lines: list[CaptionLine]) -> str:
@@ -178,9 +140,8 @@ class SceneCaptions(ImageEnvironment):
                 continue
             if boxes.intersection(self.seen.box, item.box) < boxes.area(item.box):
                 continue
-            x, y = boxes.center(self.seen.shown_box(item.box, self.view))
-            dots = item.dots if self.task.generator == "part" else 0
-            lines.append(CaptionLine(item.name, round(x), round(y), dots))
+            detail = "dots" if self.task.generator == "part" else ""
+            lines.append(caption_line(item, self.seen, self.view, detail))
         return sorted(lines, key=lambda line: (line.y, line.x))
 
     def _opening_messages(self) -> Messages:

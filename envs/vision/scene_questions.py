@@ -21,6 +21,7 @@ from agentrl_jax.envs.vision.scenes import (
     OBJECT,
     SCENE_QUESTIONS,
     Scene,
+    SceneObject,
     SceneQuestion,
     ask,
     make_scene,
@@ -241,15 +242,18 @@ class SceneQuestions(ImageEnvironment):
     def _evidence(self) -> float:
         """The share of the needed objects that a view showed whole at full resolution."""
         names = self.question.evidence
-        return sum(map(self.has_seen, names)) / len(names) if names else 1.0
+        seen = [self.view_of(self.scene.named(name)) is not None for name in names]
+        return sum(seen) / len(seen) if seen else 1.0
 
-    def has_seen(self, name: str) -> bool:
-        """Whether a view showed an object whole, at the scene's resolution or more."""
-        box = self.scene.named(name).box
-        return any(
-            boxes.intersection(view.box, box) == boxes.area(box) and max(view.size) <= self.view
-            for view in self.views
+    def view_of(self, item: SceneObject) -> View | None:
+        """The last view that showed an object whole, at the scene's resolution or more."""
+        area = boxes.area(item.box)
+        views = (
+            view
+            for view in reversed(self.views)
+            if boxes.intersection(view.box, item.box) == area and max(view.size) <= self.view
         )
+        return next(views, None)
 
     def _best_iou(self) -> float:
         """The best overlap of a crop with the object that the question is about."""

@@ -94,6 +94,7 @@ class SceneQuestion:
     choices: tuple[str, ...]  # five, the answer among them
     evidence: tuple[str, ...]  # names of the objects that one must look at
     target: str  # the object that the question is about, for a measure of boxes
+    detail: str = "code"  # of the evidence that is needed: "code" or "dots"
 
     @property
     def letter(self) -> str:
@@ -154,20 +155,21 @@ def ask(task: TaskKey, scene: Scene) -> SceneQuestion:
         b = next(scene.objects[i] for i in order if scene.objects[i].dots != a.dots)
     codes = [item.code for item in scene.objects]
     names = [item.name for item in scene.objects]
-    evidence, target = (a.name,), a.name
+    evidence, target, detail = (a.name,), a.name, "code"
     match task.generator:
         case "read":
             answer, pool = a.code, codes
         case "count":
             answer, pool = str(a.dots), [str(n) for n in range(1, MAX_DOTS + 1)]
+            detail = "dots"
         case "compare":
             answer, pool = (a if a.dots > b.dots else b).name, [a.name, b.name, *names]
-            evidence = (a.name, b.name)
+            evidence, detail = (a.name, b.name), "dots"
         case "locate":
             answer, pool = a.name, names
         case "sum":
             answer, pool = str(a.dots + b.dots), [str(n) for n in range(2, 2 * MAX_DOTS + 1)]
-            evidence = (a.name, b.name)
+            evidence, detail = (a.name, b.name), "dots"
         case _:
             others = [item for item in scene.objects if item is not a]
             nearest = min(others, key=lambda o: ((o.x - a.x) ** 2 + (o.y - a.y) ** 2, o.name))
@@ -175,5 +177,7 @@ def ask(task: TaskKey, scene: Scene) -> SceneQuestion:
     wrong = [text for text in dict.fromkeys(pool) if text != answer]
     chosen = [answer, *(wrong[i] for i in rng.permutation(len(wrong))[: len(CHOICES) - 1])]
     choices = tuple(chosen[i] for i in rng.permutation(len(chosen)))
+    if task.generator == "count":  # all numbers that there are, as tests list them
+        choices = tuple(sorted(choices))
     text = task.phrasing.format(a=a.name, b=b.name, code=a.code)
-    return SceneQuestion(text, answer, choices, evidence, target)
+    return SceneQuestion(text, answer, choices, evidence, target, detail)

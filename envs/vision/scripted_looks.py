@@ -1,4 +1,6 @@
-"""Scripted policies of `SceneQuestions`; the expert looks at each object that it needs."""
+"""Scripted policies of `SceneQuestions`; the expert looks at each object that it needs, and thinks
+in the lines of captions.
+"""
 
 import json
 from typing import Protocol
@@ -7,8 +9,9 @@ import numpy as np
 
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.vision import boxes
+from agentrl_jax.envs.vision.captions import caption_line
 from agentrl_jax.envs.vision.scene_protocols import SceneProtocol
-from agentrl_jax.envs.vision.scenes import Scene, SceneQuestion
+from agentrl_jax.envs.vision.scenes import Scene, SceneObject, SceneQuestion
 from agentrl_jax.envs.vision.views import View
 from agentrl_jax.messages import Message, ToolCall
 
@@ -24,7 +27,7 @@ class SceneEpisode(Protocol):
 
     @property
     def turns_left(self) -> int: ...
-    def has_seen(self, name: str) -> bool: ...
+    def view_of(self, item: SceneObject) -> View | None: ...
 
 
 def _look(env: SceneEpisode, thought: str, point: boxes.Point) -> Message:
@@ -39,29 +42,23 @@ def _look(env: SceneEpisode, thought: str, point: boxes.Point) -> Message:
     return Message("assistant", env.protocol.write_thought(thought), (call,))
 
 
-def seen_fact(env: SceneEpisode, name: str) -> str:
-    """What a look at an object tells."""
-    item = env.scene.named(name)
-    return f"The {name} has the code {item.code} and {item.dots} dots."
-
-
-def _shown_center(env: SceneEpisode, name: str) -> boxes.Point:
-    view = env.views[0]
-    return boxes.center(view.shown_box(env.scene.named(name).box, env.view))
-
-
 def expert_action(env: SceneEpisode, rng: np.random.Generator) -> Message | str:
     """Looks at the objects that the question needs, and answers with what it saw."""
-    facts = [seen_fact(env, name) for name in env.question.evidence if env.has_seen(name)]
-    unseen = [name for name in env.question.evidence if not env.has_seen(name)]
+    items = [env.scene.named(name) for name in env.question.evidence]
+    places = [caption_line(item, env.views[0], env.view) for item in items]
+    details = [(item, env.view_of(item)) for item in items]
+    facts = [
+        str(caption_line(item, view, env.view, env.question.detail))
+        for item, view in details
+        if view is not None
+    ]
+    unseen = [line for line, (_, view) in zip(places, details) if view is None]
     if env.protocol.tools and unseen and env.turns_left > 1:
-        x, y = _shown_center(env, unseen[0])
-        where = f"The {unseen[0]} is at ({x:.0f}, {y:.0f}): I look closer."
-        return _look(env, " ".join([*facts[-1:], where]), (x, y))
+        thought = "\n".join([*facts[-1:], str(unseen[0])])
+        return _look(env, thought, (unseen[0].x, unseen[0].y))
     if not env.protocol.tools:
-        centers = [(name, *_shown_center(env, name)) for name in env.question.evidence]
-        facts = [f"The {name} is at ({x:.0f}, {y:.0f})." for name, x, y in centers]
-    return env.protocol.write(" ".join(facts) or "I saw enough.", env.question.answer)
+        facts = [str(line) for line in places]
+    return env.protocol.write("\n".join(facts) or "I saw enough.", env.question.answer)
 
 
 def guessing_action(env: SceneEpisode, rng: np.random.Generator) -> str:

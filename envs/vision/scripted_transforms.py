@@ -8,8 +8,9 @@ import numpy as np
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.boxes import Box
+from agentrl_jax.envs.vision.captions import caption_line
 from agentrl_jax.envs.vision.image_operations import FLIPS, inverse
-from agentrl_jax.envs.vision.transform_tasks import TransformTask
+from agentrl_jax.envs.vision.transform_tasks import BANNER, TransformTask
 from agentrl_jax.envs.vision.views import View
 from agentrl_jax.messages import Message, ToolCall
 
@@ -125,11 +126,14 @@ def _holds(env: TransformEpisode, view: View | None) -> bool:
 
 
 def _reason(env: TransformEpisode) -> str:
-    """What is seen at the end."""
-    if env.problem.target:
-        item = env.problem.scene.named(env.problem.target)
-        return f"The {item.name} has the code {item.code} and {item.dots} dots."
-    return f"The image is upright; I see {env.problem.answer}."
+    """What is seen at the end: the line of a caption, where the answer is about one object."""
+    problem = env.problem
+    name = problem.target or problem.answer
+    item = next((item for item in problem.scene.objects if item.name == name), None)
+    if item is None:
+        return f"The image is upright; I see {problem.answer}."
+    detail = ("dots" if problem.answer.isdecimal() else "code") if problem.target else ""
+    return str(caption_line(item, _latest(env)[1], env.view, detail, BANNER))
 
 
 def single_action(env: TransformEpisode, rng: np.random.Generator) -> Message | str:

@@ -26,6 +26,7 @@ from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime, Strategy
+from agentrl_jax.training.config import ExperienceIterator
 from agentrl_jax.trajectories import Call, Group, RandomKey, Sampling, Trajectory
 from agentrl_jax.workers.pool import InlinePool, Task
 
@@ -133,6 +134,22 @@ class KeyedTextEngine(FakeEngine):
     def release(self, call: Call) -> None:
         with self._lock:
             self.held_ids.discard(id(call))
+
+
+class FixedGroups(ExperienceIterator):
+    """The same groups at every step."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self.groups, self.loaded = groups, None
+
+    def next(self, step: int) -> list[Group]:
+        return self.groups
+
+    def state(self) -> Any:
+        return {"step": 3}
+
+    def load(self, state: Any) -> None:
+        self.loaded = state
 
 
 class ListEngine(FakeEngine):

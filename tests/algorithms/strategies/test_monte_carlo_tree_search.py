@@ -1,8 +1,10 @@
 """Monte Carlo tree search over turns: bounds by hand, what is searched, what is demonstrated."""
 
+import asyncio
 import dataclasses
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from agentrl_jax.algorithms.strategies.monte_carlo_tree_search import (
     TurnNode,
 )
 from agentrl_jax.errors import UserError
-from agentrl_jax.messages import Message, assistant
+from agentrl_jax.messages import Message, ToolCall, assistant
 from agentrl_jax.rollout.agent import Limits
-from agentrl_jax.trajectories import Group, Trajectory
+from agentrl_jax.rollout.call_records import placed_calls
+from agentrl_jax.trajectories import Group, Trajectory, Turn
 
 
 def actions(trajectory: Trajectory) -> str:
@@ -51,6 +54,7 @@ def test_a_long_search_ends_in_the_shortest_success():
     assert group.num_turns_played == len(engine.calls)  # no sibling failed: nothing is corrected
     assert best.success and len(best.turns) == 4  # the chain's length: no turn too many
     assert all(turn.calls[0].source != "demonstration" for turn in best.turns)
+    assert best.parent is not None and placed_calls([group]).holds
 
 
 def test_corrected_episodes_are_successes_with_one_failed_turn_more():
@@ -66,6 +70,22 @@ def test_corrected_episodes_are_successes_with_one_failed_turn_more():
             assert any(best.startswith(shorter) for shorter in without)
             assert {call.source for call in trajectory.calls} == {"demonstration"}
     assert 2 <= max(counts) <= 3
+
+
+def test_a_turn_with_a_malformed_call_is_not_demonstrated():
+    def turn(*calls: ToolCall) -> Turn:
+        return Turn((), Message("assistant", "", calls), (), 0.0)
+
+    malformed = turn(ToolCall("call_0", "", "{", error="no JSON"))
+    root = TurnNode()
+    best = TurnNode((turn(),), root, trajectory=Trajectory((), (turn(),), success=True))
+    root.children = [TurnNode((malformed,), root), best]
+    runtime: Any = SimpleNamespace(agents={"policy": AGENT})  # plays nothing
+    search = MonteCarloTreeSearch()
+    assert asyncio.run(search._corrected(chain_task(), runtime, best)) == []
+    root.children[0] = TurnNode((turn(),), root)
+    with pytest.raises(AttributeError, match="with_retries"):
+        asyncio.run(search._corrected(chain_task(), runtime, best))
 
 
 def test_the_turn_after_a_failed_one_can_be_changed():

@@ -1,18 +1,22 @@
 """Examples for a verifier: the prompt about an episode, and the word for its outcome."""
 
 import dataclasses
-from typing import Any
 
 import pytest
-from support.strategy_runs import AGENT, RENDERER, KeyedTextEngine, collect_group, expert_actions
+from support.strategy_runs import (
+    AGENT,
+    RENDERER,
+    FixedGroups,
+    KeyedTextEngine,
+    collect_group,
+    expert_actions,
+)
 
 from agentrl_jax.algorithms.strategies.episode_scorers import EpisodeQuestion, YesProbability
 from agentrl_jax.algorithms.strategies.verifier_examples import VerifierExampleIterator
 from agentrl_jax.errors import UserError
 from agentrl_jax.rollout.strategy import IndependentEpisodes
-from agentrl_jax.training.config import ExperienceIterator
 from agentrl_jax.training.rollout_metrics import episode_stats
-from agentrl_jax.trajectories import Group
 from agentrl_jax.workers.pool import Task
 
 SUM = Task(
@@ -20,22 +24,6 @@ SUM = Task(
 )
 RIGHT = expert_actions(SUM)[0]
 VERIFIER = YesProbability(EpisodeQuestion("{opening}{answer}, right?\n"))
-
-
-class FixedGroups(ExperienceIterator):
-    """The same groups at every step."""
-
-    def __init__(self, groups: list[Group]) -> None:
-        self.groups, self.loaded = groups, None
-
-    def next(self, step: int) -> list[Group]:
-        return self.groups
-
-    def state(self) -> Any:
-        return {"step": 3}
-
-    def load(self, state: Any) -> None:
-        self.loaded = state
 
 
 def test_every_episode_becomes_one_example_with_the_outcome_as_its_answer():
