@@ -12,6 +12,7 @@ Hardware: 2 CPU cores; time: 20 minutes beside other programs; score: docs/visio
 """
 
 from functools import partial
+from typing import Any
 
 from agentrl_jax.algorithms.methods import mgpo
 from agentrl_jax.configs.small import pick, rollouts, with_pair
@@ -28,9 +29,14 @@ TASK = VisionTask(
 )
 
 
+# The opening of one turn asks for the answer, so that the two kinds can be told apart.
+TWO_TURNS: dict[str, Any] = {"turns": 2}
+ONE_TURN: dict[str, Any] = {"turns": 1, "instruction": True}
+
+
 @partial(with_pair, base="one_turn", method="two_turns")
 def get_config(variant: str = "two_turns") -> Experiment:
-    turns = pick(variant, "vision_mgpo", two_turns=2, one_turn=1, smoke=2)
+    options = pick(variant, "vision_mgpo", two_turns=TWO_TURNS, one_turn=ONE_TURN, smoke=TWO_TURNS)
     smoke = variant == "smoke"
     return vision_experiment(
         f"vision-mgpo-{variant}",
@@ -38,6 +44,6 @@ def get_config(variant: str = "two_turns") -> Experiment:
         mgpo(**TASK.settings()),
         rollouts(tasks=2, group_size=4) if smoke else rollouts(),
         smoke,
-        options={"turns": turns},
-        demonstrated={"two": TASK.spec(turns=2), "one": TASK.spec(turns=1)},
+        options=options,
+        demonstrated={"two": TASK.spec(**TWO_TURNS), "one": TASK.spec(**ONE_TURN)},
     )

@@ -43,8 +43,8 @@ class Mark:
 
 def marks_of(action: Message) -> list[Mark]:
     """The boxes and points of an action: arguments of its tool calls that are two or four numbers,
-    on the image that they name; `"bbox_2d": [...]` and points (x, y) of its text on the first
-    image, and <bbox>[...]</bbox> on the last.
+    on the image that they name; `"bbox_2d": [...]` of its text on the first image, <bbox>[...]</bbox>
+    and points (x, y) on the last.
     """
     marks = list[Mark]()
     for call in action.tool_calls:
@@ -62,7 +62,7 @@ def marks_of(action: Message) -> list[Mark]:
         if len(numbers) == 4:
             marks.append(Mark(-1 if match[0].startswith("<") else 0, numbers))
     named = {mark.numbers for mark in marks}
-    return marks + [Mark(0, point) for point in points_in(action.text) if point not in named]
+    return marks + [Mark(-1, point) for point in points_in(action.text) if point not in named]
 
 
 def _numbers(value: Any) -> tuple[float, ...]:

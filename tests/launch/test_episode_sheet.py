@@ -42,7 +42,7 @@ def calling(text: str = "", **arguments: Any) -> Message:
             [Mark(0, (1, 2.5, 3, 4))],
         ),
         (assistant("<think>(7, 8)</think><bbox>[1, 2, 3, 4]</bbox>"),
-         [Mark(-1, (1, 2, 3, 4)), Mark(0, (7, 8))]),
+         [Mark(-1, (1, 2, 3, 4)), Mark(-1, (7, 8))]),
         (calling(box=[1, 2, 3], point=["a", 1], degrees=90), []),
         (calling(box=[1, 2, float("nan"), 4], point=[None, 2]), []),
         (assistant("<bbox>[1, 2, 3]</bbox> (x, 4)"), []),
