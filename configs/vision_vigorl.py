@@ -13,6 +13,7 @@ Hardware: 2 CPU cores; docs/vision_systems.md; not measured
     agentrl-train --config=configs/vision_vigorl.py[:points]
 """
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from agentrl_jax.algorithms.strategies.monte_carlo_tree_search import (
 )
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.training.config import Experiment, Phase
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
@@ -41,6 +43,7 @@ TASK = VisionTask(
     length=512,
     images=3,
     budget=64,
+    steps=16,
 )
 ZOOM: dict[str, Any] = {"protocol": "vigorl", "reward": "vigorl"}
 POINTS: dict[str, Any] = {"protocol": "vigorl_single", "reward": "vigorl_single"}
@@ -55,7 +58,7 @@ def get_config(variant: str = "zoom") -> Experiment:
     config = vision_experiment(
         f"vision-vigorl-{variant}",
         TASK,
-        vigorl(**TASK.settings()),
+        vigorl(**TASK.settings(optimizer=AdamWConfig(1e-3, warmup_steps=3))),
         rollouts(tasks=2, group_size=4) if smoke else rollouts(tasks=8),
         smoke,
         options=options,
@@ -67,6 +70,8 @@ def get_config(variant: str = "zoom") -> Experiment:
     )
     search = MonteCarloTreeSearch(episodes=8, correct=DOUBT)
     searched = Rollouts(2 if smoke else 16, search, Mixture({"zoom": TASK.spec(**ZOOM)}))
-    warm_up = Phase("searched", searched, TASK.cloning(), 2 if smoke else 20)
+    # Words that it has not written before make the first gradients large.
+    imitation = dataclasses.replace(TASK.cloning(), optimizer=AdamWConfig(2e-4, warmup_steps=10))
+    warm_up = Phase("searched", searched, imitation, 2 if smoke else 12)
     config.phases = {"sft": config.phases["sft"], "search": warm_up, "rl": config.phases["rl"]}
     return config

@@ -43,8 +43,8 @@ class Mark:
 
 def marks_of(action: Message) -> list[Mark]:
     """The boxes and points of an action: arguments of its tool calls that are two or four numbers,
-    on the image that they name; `"bbox_2d": [...]` of its text on the first image, <bbox>[...]</bbox>
-    and points (x, y) on the last.
+    on the image that they name; `"bbox_2d": [...]` of its text on the first image,
+    <bbox>[...]</bbox> and points (x, y) on the last.
     """
     marks = list[Mark]()
     for call in action.tool_calls:
