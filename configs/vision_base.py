@@ -105,7 +105,7 @@ def get_config(variant: str = "full") -> Experiment:
     referred = Mixture(
         {"scene": SCENE, "part": PART, "where": WHERE}, {"scene": 1, "part": 1, "where": 6}
     )
-    asked = Mixture(TASKS, QUESTION_SHARES)
+    questions = Mixture(TASKS, QUESTION_SHARES)
     answering = dataclasses.replace(
         cloning(rate, 6),
         bin_length=QUESTION_LENGTH,
@@ -122,7 +122,7 @@ def get_config(variant: str = "full") -> Experiment:
         phases={
             "captions": Phase("captions", examples(16, seen), cloning(rate, 16), steps[0], 250),
             "places": Phase("places", examples(32, referred), cloning(decayed, 8), steps[1]),
-            "questions": Phase("questions", examples(24, asked), answering, steps[2]),
+            "questions": Phase("questions", examples(24, questions), answering, steps[2]),
         },
         evaluation=EvaluationConfig(
             episodes=8 if variant == "smoke" else 128,
