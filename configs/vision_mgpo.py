@@ -6,7 +6,7 @@ same fine-tuning, whose demonstrations are half of two turns and half of one; a 
 and letters in them is random. The box has no reward; `benchmarks/studies/box_quality.py` measures
 it step by step. `:one_turn` trains without the box, `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; time: 20 minutes beside other programs; score: docs/vision_systems.md
+Hardware: 1 CPU core; time: 3 minutes, 4 of `:pair`; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_mgpo.py[:one_turn]
 """

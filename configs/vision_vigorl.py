@@ -8,7 +8,7 @@ with points and the reward of that, `:direct` one turn and the answer's reward; 
 same fine-tuning, a third of whose demonstrations are of each kind. `:smoke` takes two steps of each
 phase.
 
-Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+Hardware: 1 CPU core; time: 10 minutes of `:pair`; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_vigorl.py[:points]
 """
