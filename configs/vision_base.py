@@ -98,6 +98,7 @@ def examples(tasks: int, of: Mixture) -> EpisodeExamples:
 
 def get_config(variant: str = "full") -> Experiment:
     steps = pick(variant, "vision_base", full=(4000, 1500, 2000), smoke=(2, 2, 2))
+    smoke = variant == "smoke"
     # Constant, then linear: a longer run is the same up to its decay.
     rate = AdamWConfig(2e-3, 50, 0.1, decay=StableThenLinear(0.3))
     decayed = AdamWConfig(1e-3, 20, 0.1)
@@ -125,9 +126,9 @@ def get_config(variant: str = "full") -> Experiment:
             "questions": Phase("questions", examples(24, questions), answering, steps[2]),
         },
         evaluation=EvaluationConfig(
-            episodes=8 if variant == "smoke" else 128,
+            episodes=8 if smoke else 128,
             players=("random",),
-            environments=TASKS,
+            environments={"scene": SCENE} if smoke else TASKS,
         ),
         engine=dataclasses.replace(CAPTIONS.engine, positions=QUESTION_LENGTH),
     )
