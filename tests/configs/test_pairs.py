@@ -24,7 +24,8 @@ def test_sides_with_different_environments_have_their_own_tasks_and_evaluations(
     sides = {"base": vision_mgpo.get_config("one_turn"), "method": vision_mgpo.get_config()}
     config = from_one_start(**sides)
     assert vision_mgpo.get_config("pair") == config
-    specs = {name: vision_mgpo.TASK.spec(turns=n) for name, n in (("base", 1), ("method", 2))}
+    options = {"base": vision_mgpo.ONE_TURN, "method": vision_mgpo.TWO_TURNS}
+    specs = {name: vision_mgpo.TASK.spec(**options[name]) for name in sides}
     assert config.evaluation.environments == specs
     for name, spec in specs.items():
         source = config.phases[name].source
