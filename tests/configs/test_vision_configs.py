@@ -93,7 +93,6 @@ def test_the_bpe_tokenizer_shows_images_tools_and_digits():
     assert "turn: Turn it." in text and text.count(IMAGE) == 1
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize("comparison", VISION_COMPARISONS, ids=lambda x: x.name)
 def test_the_sides_of_a_comparison_differ_in_the_method_alone(comparison: Comparison):
     check_sides(comparison)

@@ -27,9 +27,6 @@ from agentrl_jax.launch.sweeps.measures import (
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
 
 FAKE = (sys.executable, str(Path(__file__).parents[1] / "support" / "fake_training.py"))
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 WORDLE = "configs/wordle_grpo.py:smoke"
 
 

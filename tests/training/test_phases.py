@@ -236,7 +236,6 @@ def parsed(*arguments: str) -> Experiment:
     return cli.experiment_from_flags(values)
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 def test_dotted_flags_reach_into_a_phase():
     experiment = parsed(
         "--config.phases.rl.steps=9",
@@ -249,7 +248,6 @@ def test_dotted_flags_reach_into_a_phase():
     assert algorithm.optimizer.learning_rate == 0.5 and source.batch == 4
 
 
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 @pytest.mark.parametrize(
     ("argument", "message"),
     [

@@ -30,10 +30,6 @@ from agentrl_jax.messages import assistant, user
 from agentrl_jax.trajectories import Turn
 from agentrl_jax.workers.pool import Task
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"  # of config_flags
-)
-
 ROOT = Path(__file__).parents[3]
 
 

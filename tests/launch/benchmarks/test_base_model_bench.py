@@ -20,9 +20,6 @@ from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.reporting.statistics import mean_interval
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "base_model.md"
 

@@ -30,9 +30,6 @@ from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.storage import config_json
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 WORDLE = "configs/wordle_grpo.py:smoke"
 LONGER = Comparison(
     "longer",

@@ -18,9 +18,6 @@ from agentrl_jax.launch.benchmarks.code_problems import (
 )
 from agentrl_jax.sandbox import kernel
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 PAGE = Path(__file__).parents[3] / "docs" / "code.md"
 
 

@@ -9,9 +9,6 @@ from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.look_up_registry import LOOK_UP_COMPARISONS
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 
 
 def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():

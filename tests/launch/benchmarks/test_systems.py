@@ -23,9 +23,6 @@ from agentrl_jax.launch.benchmarks.systems.table import (
 from agentrl_jax.training.config import Experiment
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "systems.md"
 # Methods that systems are built of, and configs that show those or a part of the library.
 BASE_METHODS = {

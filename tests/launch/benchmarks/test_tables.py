@@ -26,9 +26,6 @@ from agentrl_jax.storage.files import write_json
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION, VERSION_KEY
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the load_module:DeprecationWarning"
-)  # ml_collections loads configs this way
 
 
 def cache_cell(
