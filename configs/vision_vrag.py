@@ -1,10 +1,11 @@
 """VRAG-RL (arXiv 2505.22019): search pages, look at a part of one, answer; its ablation of the
 reward and of the actions.
 
-In which region is a company's number the largest? The library has 60 pages, whose charts can be
-read at the size that is shown and whose tables and documents cannot. `:no_retrieval` trains without
-NDCG of the pages, `:search_only` without crops, `:plain` without both; each of these two pairs of
-actions has its own fine-tuning. `:smoke` takes two steps of each phase.
+In which region is a company's number the largest? The library has 60 charts, whose bars can be
+compared at the size that is shown; numbers of tables and documents could not be read.
+`:no_retrieval` trains without NDCG of the pages, `:search_only` without crops, `:plain` without
+both; each of these two pairs of actions has its own fine-tuning. `:smoke` takes two steps of each
+phase.
 
 Hardware: 2 CPU cores; docs/vision_systems.md; not measured
 
@@ -20,8 +21,8 @@ from agentrl_jax.training.config import Experiment
 
 TASK = VisionTask(
     "PageQuestions-v0",
-    {"kinds": ("most",), "view": 56, "pages": 60, "horizon": 4},
-    player="mixture",
+    {"kinds": ("most",), "view": 56, "pages": 60, "forms": ("chart",), "horizon": 4},
+    player="weak",
     length=480,
     images=3,
     budget=104,

@@ -16,17 +16,17 @@ from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.answers import is_right, thought_of
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply, look
 from agentrl_jax.envs.vision.pages import (
+    FORMS,
     HEIGHT,
     MAX_PAGES,
     PAGE_QUESTIONS,
     PAGES_OF_COMPANY,
     REGIONS,
     WIDTH,
+    Library,
     PageQuestion,
     Slide,
     ask_pages,
-    library_index,
-    make_slide,
     render_slide,
 )
 from agentrl_jax.envs.vision.views import View, full_view
@@ -66,7 +66,7 @@ def _expert_action(env: "PageQuestions", rng: np.random.Generator) -> str:
     """Searches in the pages' own words, looks at the numbers that it needs, and answers."""
     facts = env.facts()
     for number in env.question.pages if env.turns_left > 1 else ():
-        slide = make_slide(env.world_seed, number)
+        slide = env.library.slide(number)
         if number not in env.retrieved:
             return turn_text(
                 f"{facts}I need the page of {slide.company} on {slide.topic} in {slide.year}.",
@@ -85,7 +85,7 @@ def _expert_action(env: "PageQuestions", rng: np.random.Generator) -> str:
 
 def _random_action(env: "PageQuestions", rng: np.random.Generator) -> str:
     """Searches a uniform page, or answers with a uniform number, region or year."""
-    slide = make_slide(env.world_seed, int(rng.integers(env.num_pages)))
+    slide = env.library.slide(int(rng.integers(env.library.pages)))
     if env.turns_left > 1 and rng.random() < 0.5:
         return turn_text("I look around.", "search", slide.company)
     guess = (str(slide.values[0]), REGIONS[int(rng.integers(len(REGIONS)))], str(slide.year))
@@ -102,7 +102,8 @@ class PageQuestions(ImageEnvironment):
     `evidence`, the share of the needed numbers that a crop showed, `answer`, `gold`, `void` and
     `formatted`; `success` is the right answer.
 
-    Scripted policies: `random`, `expert`, and `mixture`, the expert with probability .85.
+    Scripted policies: `random`, `expert`, and `mixture` and `weak`, in each turn the expert with
+    probability .85 and .5.
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
@@ -111,6 +112,7 @@ class PageQuestions(ImageEnvironment):
         crops: whether parts of pages may be looked at.
         pages: of the library.
         world_seed: of the library.
+        forms: of its pages: table, chart, document; empty: all.
         view: longer side of the images that are shown.
         horizon: turns before truncation.
         instruction: whether the opening says how to act.
@@ -124,6 +126,7 @@ class PageQuestions(ImageEnvironment):
             "random": _random_action,
             "expert": _expert_action,
             "mixture": MixturePolicy(_expert_action, _random_action, 0.85),
+            "weak": MixturePolicy(_expert_action, _random_action, 0.5),
         }
     )
 
@@ -135,6 +138,7 @@ class PageQuestions(ImageEnvironment):
         crops: bool = True,
         pages: int = 600,
         world_seed: int = 0,
+        forms: Sequence[str] = (),
         view: int = 168,
         horizon: int = 6,
         instruction: bool = True,
@@ -143,9 +147,12 @@ class PageQuestions(ImageEnvironment):
         super().__init__(split, kinds, horizon, instruction, render_mode)
         self.reward = checked_choice("reward", reward, REWARDS)
         self.crops = checked_bool("crops", crops)
-        self.num_pages = checked_int("pages", pages, PAGES_OF_COMPANY, MAX_PAGES)
-        self.num_pages -= self.num_pages % PAGES_OF_COMPANY
-        self.world_seed = checked_int("world_seed", world_seed, 0, 2**31)
+        pages = checked_int("pages", pages, PAGES_OF_COMPANY, MAX_PAGES)
+        self.library = Library(
+            checked_int("world_seed", world_seed, 0, 2**31),
+            pages - pages % PAGES_OF_COMPANY,
+            tuple(checked_choice("forms", form, FORMS) for form in forms) or FORMS,
+        )
         self.view = checked_int("view", view, 28, 4096)
         box = ", <bbox>[x1, y1, x2, y2]</bbox> of the last image" if crops else ""
         self.forms = f"<think>...</think>, then <search>words</search>{box} or <answer>...</answer>"
@@ -156,7 +163,7 @@ class PageQuestions(ImageEnvironment):
         self._rewind()
 
     def _open(self) -> None:
-        self.question = ask_pages(self.task, self.world_seed, self.num_pages)
+        self.question = ask_pages(self.task, self.library)
 
     def _rewind(self) -> None:
         self.retrieved: tuple[int, ...] = ()  # the pages, in order
@@ -176,21 +183,24 @@ class PageQuestions(ImageEnvironment):
 
     def has_read(self, number: int) -> bool:
         """Whether a crop showed all that the question needs of a page."""
-        box = self.needed_box(make_slide(self.world_seed, number))
+        box = self.needed_box(self.library.slide(number))
         return any(
             page == number and boxes.intersection(view.box, box) >= 0.9 * boxes.area(box)
             for page, view in self.looks
         )
 
     def facts(self) -> str:
-        """What the pages that were looked at tell."""
+        """What the pages that were looked at tell of the question, no more."""
         facts = ""
         for number in self.question.pages:
             if number in self.retrieved and (self.has_read(number) or not self.crops):
-                slide, region = make_slide(self.world_seed, number), self.question.region
-                regions = range(len(REGIONS)) if region is None else [region]
-                values = ", ".join(f"{REGIONS[i]} {slide.values[i]}" for i in regions)
-                facts += f"{slide.title}: {values}. "
+                slide, region = self.library.slide(number), self.question.region
+                if region is None:  # the largest or smallest of all
+                    order = np.argsort(slide.values)[::-1]
+                    fact = "from most to least " + ", ".join(REGIONS[i] for i in order)
+                else:
+                    fact = f"{REGIONS[region]} {slide.values[region]}"
+                facts += f"{slide.title}: {fact}. "
         return facts
 
     def _respond(self, message: Message) -> Reply:
@@ -234,7 +244,7 @@ class PageQuestions(ImageEnvironment):
 
     def _search(self, query: str) -> Messages:
         self.searches += 1
-        pages = library_index(self.world_seed, self.num_pages).search(query, _MAX_RESULTS)
+        pages = self.library.index.search(query, _MAX_RESULTS)
         numbers = [int(page.title[1:]) for page in pages]
         new = [number for number in numbers if number not in self.retrieved]
         if not new:
@@ -257,7 +267,7 @@ class PageQuestions(ImageEnvironment):
         return (self._shown_page("The part of the page."),)
 
     def _shown_page(self, text: str) -> Message:
-        slide = make_slide(self.world_seed, self.retrieved[-1])
+        slide = self.library.slide(self.retrieved[-1])
         pixels = self.last_view.pixels(render_slide(slide), self.view)
         size = f"{pixels.shape[1]}x{pixels.shape[0]} pixels."
         return look(f"{text} {size}".strip(), pixels)

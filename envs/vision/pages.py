@@ -103,9 +103,32 @@ def company_name(seed: int, index: int) -> str:
     return _STARTS[start] + _MIDDLES[middle] + _ENDS[end]
 
 
+@dataclass(frozen=True)
+class Library:
+    """Pages that are functions of a seed, and the index of their words.
+
+    Args:
+        seed: of all pages.
+        pages: how many.
+        forms: of the pages, of `FORMS`.
+    """
+
+    seed: int = 0
+    pages: int = MAX_PAGES
+    forms: tuple[str, ...] = FORMS
+
+    def slide(self, number: int) -> Slide:
+        """A page."""
+        return _make_slide(self.seed, number, self.forms)
+
+    @property
+    def index(self) -> PageIndex:
+        """The index of the pages' words, without their numbers; built once a process."""
+        return _index(self)
+
+
 @lru_cache(8192)
-def make_slide(seed: int, number: int) -> Slide:
-    """A page of the library of a seed."""
+def _make_slide(seed: int, number: int, forms: tuple[str, ...]) -> Slide:
     company, rest = divmod(number, PAGES_OF_COMPANY)
     topic, year = divmod(rest, len(YEARS))
     rng = np.random.default_rng([seed, 3, number])
@@ -115,15 +138,14 @@ def make_slide(seed: int, number: int) -> Slide:
         company_name(seed, company),
         list(TOPICS)[topic],
         YEARS[year],
-        FORMS[int(rng.integers(len(FORMS)))],
+        forms[int(rng.integers(len(forms)))],
         tuple(int(value) for value in values),
     )
 
 
 @lru_cache(2)
-def library_index(seed: int, pages: int) -> PageIndex:
-    """The index of the words of a library's pages, without their numbers; built once a process."""
-    slides = [make_slide(seed, number) for number in range(pages)]
+def _index(library: Library) -> PageIndex:
+    slides = [library.slide(number) for number in range(library.pages)]
     return PageIndex(
         [Page(f"p{s.number}", f"{s.company} {s.topic} {s.year} {s.form} regions") for s in slides]
     )
@@ -153,12 +175,12 @@ def render_slide(slide: Slide) -> Image:
     return image
 
 
-def ask_pages(task: TaskKey, world_seed: int, pages: int) -> PageQuestion:
+def ask_pages(task: TaskKey, library: Library) -> PageQuestion:
     """The question of a task; its pages are functions of the task's seed."""
     rng = np.random.default_rng([task.seed, 1])
-    base = int(rng.integers(pages // len(YEARS))) * len(YEARS)
+    base = int(rng.integers(library.pages // len(YEARS))) * len(YEARS)
     years = np.sort(rng.permutation(len(YEARS))[:2])
-    first, second = (make_slide(world_seed, base + int(year)) for year in years)
+    first, second = (library.slide(base + int(year)) for year in years)
     region = int(rng.integers(len(REGIONS)))
     a, b = first.values[region], second.values[region]
     numbers: tuple[int, ...] = (first.number,)

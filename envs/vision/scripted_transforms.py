@@ -132,8 +132,7 @@ def _reason(env: TransformEpisode) -> str:
     item = next((item for item in problem.scene.objects if item.name == name), None)
     if item is None:
         return f"The image is upright; I see {problem.answer}."
-    detail = ("dots" if problem.answer.isdecimal() else "code") if problem.target else ""
-    return str(caption_line(item, _latest(env)[1], env.view, detail, BANNER))
+    return str(caption_line(item, _latest(env)[1], env.view, problem.detail, BANNER))
 
 
 def single_action(env: TransformEpisode, rng: np.random.Generator) -> Message | str:

@@ -49,6 +49,7 @@ class TransformTask:
         text: of the question.
         answer: to it.
         target: the object that must be read in detail; empty: none.
+        detail: what is read of it: "code" or "dots"; empty: nothing.
         guesses: answers of the right kind, for scripted policies.
     """
 
@@ -57,6 +58,7 @@ class TransformTask:
     text: str
     answer: str
     target: str
+    detail: str
     guesses: tuple[str, ...]
 
     @property
@@ -101,13 +103,13 @@ def make_transform_task(
     shape = SHAPES[int(rng.integers(len(SHAPES)))]
     side = int(rng.integers(len(CORNERS)))
     names = tuple(o.name for o in scene.objects)
-    target, answer, guesses = "", "", names
+    target, detail, answer, guesses = "", "", "", names
     match task.generator:
         case "read":
-            target, answer = item.name, item.code
+            target, detail, answer = item.name, "code", item.code
             guesses = tuple(o.code for o in scene.objects)
         case "dots":
-            target, answer = item.name, str(item.dots)
+            target, detail, answer = item.name, "dots", str(item.dots)
             guesses = tuple(map(str, range(1, 6)))
         case "shapes":
             count = sum(o.shape == shape for o in scene.objects)
@@ -123,4 +125,4 @@ def make_transform_task(
         case _:
             answer = max(scene.objects, key=lambda o: (o.y, o.name)).name
     text = task.phrasing.format(a=item.name, corner=CORNERS[side], shape=shape)
-    return TransformTask(scene, corruption, text, answer, target, guesses)
+    return TransformTask(scene, corruption, text, answer, target, detail, guesses)

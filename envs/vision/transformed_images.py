@@ -48,7 +48,7 @@ PROTOCOL = AnswerProtocol(
     "</answer>",
     HermesToolFormat(),
 )
-_NO_TASK = TransformTask(Scene(0, ()), "none", "", "", "", ())
+_NO_TASK = TransformTask(Scene(0, ()), "none", "", "", "", "", ())
 _MAX_IMAGES = 16
 _GRACE = 10.0  # seconds in which the sandbox ends a program that is late
 _ADVICE = "You can go on: mend the call, try another, or answer."

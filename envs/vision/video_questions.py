@@ -58,7 +58,7 @@ def _expert_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
     if question.seconds is not None and env.turns_left > 2 and last is None:
         time = clock_text(question.seconds)
         return turn_text(
-            f"The question names the time {time}: I need its frame.",
+            f"{_facts(env)}The question names the time {time}: I need its frame.",
             f"get frame number at time {time}",
         )
     if last is not None and last.kind == "time" and last.frame is not None and env.turns_left > 1:
@@ -74,13 +74,13 @@ def _expert_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
 
 
 def _facts(env: "VideoQuestions") -> str:
-    """What the seen frames tell of the events that the question needs."""
-    facts = ""
-    for i in env.question.events:
-        event = env.video.events[i]
+    """The objects of the seen frames; their codes where the question asks for one."""
+    facts, asks_code = "", env.task.generator == "code"
+    for i, event in enumerate(env.video.events):
         frame = next((f for f in sorted(env.seen_frames) if event.start <= f <= event.end), None)
-        if frame is not None:
-            facts += f"Frame {frame} shows the {event.name} with the code {event.code}. "
+        if frame is not None and (not asks_code or i in env.question.events):
+            code = f" with the code {event.code}" if asks_code else ""
+            facts += f"Frame {frame} shows the {event.name}{code}. "
     return facts
 
 
@@ -102,7 +102,8 @@ class VideoQuestions(ImageEnvironment):
     `frames`, how many images were shown, `fault`, the inconsistency so far, `answer`, `gold`,
     `void` and `formatted`; `success` is the right answer.
 
-    Scripted policies: `random`, `expert`, and `mixture`, the expert with probability .85.
+    Scripted policies: `random`, `expert`, and `mixture` and `weak`, in each turn the expert with
+    probability .85 and .5.
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
@@ -125,6 +126,7 @@ class VideoQuestions(ImageEnvironment):
             "random": _random_action,
             "expert": _expert_action,
             "mixture": MixturePolicy(_expert_action, _random_action, 0.85),
+            "weak": MixturePolicy(_expert_action, _random_action, 0.5),
         }
     )
 

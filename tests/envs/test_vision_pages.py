@@ -16,11 +16,13 @@ from agentrl_jax.envs.vision.pages import (
     PAGES_OF_COMPANY,
     REGIONS,
     TOPICS,
+    Library,
     company_name,
-    make_slide,
     render_slide,
 )
 from agentrl_jax.images.loading import ImageReader
+
+LIBRARY = Library()
 
 
 def page_env(seed: int = 0, **options) -> PageQuestions:
@@ -51,7 +53,7 @@ def test_pages_show_their_numbers():
     """The text of each number is at its place; bars are as high as their numbers."""
     forms = set()
     for number in range(30):
-        slide = make_slide(0, number)
+        slide = LIBRARY.slide(number)
         image = render_slide(slide)
         forms.add(slide.form)
         for i, value in enumerate(slide.values):
@@ -77,7 +79,7 @@ def test_answers_follow_from_the_pages(kind: str):
     split = "held_out" if kind in PAGE_QUESTIONS.held_out else "train"
     for seed in range(10):
         env = page_env(seed, kinds=[kind], split=split)
-        slides = [make_slide(0, number) for number in env.question.pages]
+        slides = [LIBRARY.slide(number) for number in env.question.pages]
         text, answer = env.question.text, env.question.answer
         assert all(s.company in text and str(s.year) in text for s in slides)
         assert TOPICS[slides[0].topic] in text and slides[0].topic not in text
@@ -105,17 +107,17 @@ def test_the_expert_retrieves_the_pages_first_and_reads_them(split: str):
 
 def test_a_search_shows_the_best_page_that_was_not_shown():
     env = page_env()
-    slide = make_slide(0, 17)
+    slide = LIBRARY.slide(17)
     query = f"{slide.company} {slide.topic} {slide.year}"
     for _ in range(2):
         env.step(turn_text("I search.", "search", query))
     assert env.retrieved[0] == 17 and len(set(env.retrieved)) == 2
-    assert make_slide(0, env.retrieved[1]).company == slide.company
+    assert LIBRARY.slide(env.retrieved[1]).company == slide.company
 
 
 def test_a_crop_is_cut_from_the_last_image_at_full_resolution():
     env = page_env()
-    slide = make_slide(0, 3)
+    slide = LIBRARY.slide(3)
     env.step(turn_text("I search.", "search", f"{slide.company} {slide.topic} {slide.year}"))
     (reply,), *_ = env.step(turn_text("I look.", "bbox", "[12, 30, 60, 60]"))
     box = [round(x * 448 / 168) for x in (12, 30, 60, 60)]
@@ -145,7 +147,7 @@ def test_a_crop_is_cut_from_the_last_image_at_full_resolution():
 )
 def test_hostile_actions_are_answered(tag, body, message):
     env = page_env()
-    env.step(turn_text("I search.", "search", make_slide(0, 3).company))
+    env.step(turn_text("I search.", "search", LIBRARY.slide(3).company))
     (reply,), reward, terminated, _, _ = env.step(turn_text("I try.", tag, body))
     assert message in reply.text and not reply.images and reward == 0 and not terminated
 
@@ -167,8 +169,8 @@ def test_an_answer_without_a_search_has_no_reward():
 def test_the_parts_of_the_reward():
     """A needed page in the second place: .7 + .1 + .2 / log2(3)."""
     env = page_env(kinds=["value"])
-    other = make_slide(0, (env.question.pages[0] + 50) % 600)
-    for slide in (other, make_slide(0, env.question.pages[0])):
+    other = LIBRARY.slide((env.question.pages[0] + 50) % 600)
+    for slide in (other, LIBRARY.slide(env.question.pages[0])):
         env.step(turn_text("a", "search", f"{slide.company} {slide.topic} {slide.year}"))
     _, reward, *_, info = env.step(turn_text("a", "answer", env.question.answer))
     assert reward == pytest.approx(0.8 + 0.2 / math.log2(3)) and info["rank"] == 2
@@ -177,6 +179,6 @@ def test_the_parts_of_the_reward():
 def test_without_crops_a_box_is_no_action():
     env = page_env(crops=False)
     assert "bbox" not in env._opening[0].text
-    env.step(turn_text("a", "search", make_slide(0, 3).company))
+    env.step(turn_text("a", "search", LIBRARY.slide(3).company))
     (reply,), *_ = env.step(turn_text("a", "bbox", "[0, 0, 5, 5]"))
     assert "Invalid action" in reply.text
