@@ -27,9 +27,9 @@ TASK = VisionTask(
     "VideoQuestions-v0",
     {"kinds": ("time",), "view": 28, "frames": 64, "horizon": 3},
     player="mixture",
-    length=448,
+    length=512,
     images=20,
-    budget=64,
+    budget=112,
     image_patches=16,
 )
 CHOSEN: dict[str, Any] = {"opening_frames": 4}
@@ -54,7 +54,7 @@ def get_config(variant: str = "released") -> Experiment:
     smoke, task = variant.endswith("smoke"), TASK
     if variant.startswith("video"):
         options_of_video = {**TASK.options, "as_video": True}
-        task = dataclasses.replace(TASK, options=options_of_video, videos=True, length=512)
+        task = dataclasses.replace(TASK, options=options_of_video, videos=True, length=576)
     return vision_experiment(
         f"vision-framethinker-{variant}",
         task,

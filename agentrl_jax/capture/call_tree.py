@@ -19,6 +19,7 @@ from agentrl_jax.capture.prompts import (
     text_bytes,
 )
 from agentrl_jax.capture.requests import CompletionChoice, CompletionRequest, truncate_at_stop
+from agentrl_jax.capture.shared_tuple import SharedTuple
 from agentrl_jax.errors import UserError
 from agentrl_jax.messages import Message, assistant
 from agentrl_jax.rollout.agent import Agent
@@ -105,12 +106,12 @@ class CallTree:
     def add(self, prepared: PreparedRequest, choice_index: int, call: Call) -> CompletionChoice:
         """Add the call sampled for a choice; returns what its program gets."""
         request, agent, prompt = prepared.request, prepared.agent, prepared.prompt
-        message, full_text = agent.renderer.parse(call.action), None
-        if prompt.full_text is not None:
+        message, text = agent.renderer.parse(call.action), None
+        if prompt.text is not None:
             ids, codec = call.action.tolist(), agent.renderer.codec
             has_stop_id = call.finish_reason == "stop" and ids[-1] in prepared.sampling.stop_ids
             message = assistant(codec.decode(tuple(ids[:-1] if has_stop_id else ids)))
-            full_text = prompt.full_text + codec.decode(tuple(ids))
+            text = prompt.text.extended(codec.decode(tuple(ids)))
         choice = self._make_choice(prepared, call, message, choice_index)
         if choice.message.tool_calls:
             message = choice.message.replace(raw_text=message.text)
@@ -120,16 +121,16 @@ class CallTree:
             request.model,
             agent,
             call,
-            (*prompt.history, message),
+            prompt.history.extended(message),
             prompt.new_messages,
-            full_text,
+            text,
             tools=request.tools,
             buffer=prepared.buffer,
         )
         self.nodes.append(node)
         self._evict_oldest()
         self.num_trained_tokens += len(call.action) if agent.trainable else 0
-        if prompt.full_text is None:
+        if prompt.text is None:
             messages = (*request.messages, choice.message)
             extended = dataclasses.replace(request, messages=messages)
             self._node_of_prefix[prefix_hashes(agent, extended)[-1]] = node
@@ -159,24 +160,27 @@ class CallTree:
             if node is not None:
                 new = messages[last + 1 :]
                 renderer = agent.renderer
-                bridge = renderer.continuation_ids(node.call, node.history, new, request.tools)
+                bridge = renderer.continuation_ids(
+                    node.call, tuple(node.history), new, request.tools
+                )
                 if bridge is not None:
                     return Prompt(
                         np.concatenate([node.call.ids, bridge]),
                         node,
-                        (*node.history, *new),
+                        node.history.extended(*new),
                         new,
                         images=renderer.image_prompter.extended_images(node.call, bridge, new),
                     )
         rendered = agent.renderer.render(messages, request.tools)
-        return Prompt(rendered.ids, None, messages, messages, images=rendered.images)
+        history = SharedTuple(messages)
+        return Prompt(rendered.ids, None, history, messages, images=rendered.images)
 
     def _as_sampled(self, message: Message, agent: Agent) -> Message:
         """The message as this agent sampled it, where it did; a client's own is plain text."""
         if message.role != "assistant":
             return message
         node = self._node_of_answer.get((agent.name, canonicalize(message)))
-        return message if node is None else node.history[-1]
+        return message if node is None else node.message
 
     def _sampling(self, request: CompletionRequest, agent: Agent, prompt_length: int) -> Sampling:
         sampling = agent.sampling

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentrl_jax.capture.api_error import APIError
 from agentrl_jax.capture.requests import CompletionRequest
+from agentrl_jax.capture.shared_tuple import SharedTuple
 from agentrl_jax.images.prompts import PromptImage
 from agentrl_jax.messages import Message, ToolSchema, user
 from agentrl_jax.renderer import TokenIds
@@ -27,12 +28,17 @@ class CallNode:
     model: str
     agent: Agent
     call: Call
-    history: tuple[Message, ...]  # as the model reads it; its own message is last
+    history: SharedTuple[Message]  # as the model reads it; its own message is last
     new_messages: tuple[Message, ...]  # what its prompt adds to the call that it extends, or all
-    full_text: str | None = None  # for completions of text: prompt and completion
+    text: SharedTuple[str] | None = None  # for completions of text: prompt and completion
     rewards: dict[str, float] = field(default_factory=dict)
     tools: tuple[ToolSchema, ...] = ()  # that its request offered
     buffer: TokenBuffer = field(default_factory=TokenBuffer)  # of its prompt's ids
+
+    @property
+    def message(self) -> Message:
+        """What was sampled, as the model reads it later."""
+        return self.history.new[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +47,9 @@ class Prompt:
 
     ids: TokenIds
     parent: CallNode | None  # the call that it extends
-    history: tuple[Message, ...]
+    history: SharedTuple[Message]
     new_messages: tuple[Message, ...]  # what it adds to the parent
-    full_text: str | None = None  # for completions of text: all of it
+    text: SharedTuple[str] | None = None  # for completions of text: all of it
     images: tuple[PromptImage, ...] = ()
 
 
@@ -72,17 +78,12 @@ def prompt_from_text(
         APIError: the ids are not in the vocabulary.
     """
     codec = agent.renderer.codec
+    candidates = [node for node in nodes if node.agent.name == agent.name]
     if isinstance(prompt, str):
-        candidates = [
-            node
-            for node in nodes
-            if node.agent.name == agent.name
-            and node.full_text is not None
-            and prompt.startswith(node.full_text)
-        ]
-        parent = max(candidates, key=lambda node: len(node.full_text or ""), default=None)
-        new = prompt[len(parent.full_text or "") :] if parent else prompt
-        new_ids, text = codec.encode_with_special_tokens(new), prompt
+        lengths = ((_prefix_length(prompt, node.text), node) for node in candidates)
+        start, parent = max(lengths, key=lambda pair: pair[0], default=(0, None))
+        parent, new = parent if start else None, prompt[start:]
+        new_ids = codec.encode_with_special_tokens(new)
     else:
         ids = np.asarray(prompt, np.int32)
         if ids.max() >= len(codec.tokenizer):
@@ -90,20 +91,29 @@ def prompt_from_text(
                 f"the prompt holds the id {ids.max()}, the tokenizer has {len(codec.tokenizer)}",
                 "prompt",
             )
-        candidates = [
-            node
-            for node in nodes
-            if node.agent.name == agent.name and starts_with(ids, node.call.ids)
-        ]
-        parent = max(candidates, key=lambda node: len(node.call.ids), default=None)
+        extended = (node for node in candidates if starts_with(ids, node.call.ids))
+        parent = max(extended, key=lambda node: len(node.call.ids), default=None)
         new_ids = ids[len(parent.call.ids) :] if parent else ids
-        text = codec.decode(tuple(ids.tolist()))
         new = codec.decode(tuple(new_ids.tolist()))
+    messages = (user(new),) if new or parent is None else ()
     if parent is None:
-        return Prompt(new_ids, None, (user(text),), (user(text),), text)
-    messages = (user(new),) if new else ()
+        return Prompt(new_ids, None, SharedTuple(messages), messages, SharedTuple((new,)))
     ids = np.concatenate([parent.call.ids, new_ids])
-    return Prompt(ids, parent, (*parent.history, *messages), messages, text)
+    if parent.text is None:  # it was a chat
+        text = SharedTuple((codec.decode(tuple(ids.tolist())),))
+    else:
+        text = parent.text.extended(new)
+    return Prompt(ids, parent, parent.history.extended(*messages), messages, text)
+
+
+def _prefix_length(prompt: str, text: SharedTuple[str] | None) -> int:
+    """The length of a text with which a prompt starts; 0: it does not."""
+    end = 0
+    for part in text or ():
+        if not prompt.startswith(part, end):
+            return 0
+        end += len(part)
+    return end
 
 
 def prefix_hashes(agent: Agent, request: CompletionRequest) -> list[bytes]:

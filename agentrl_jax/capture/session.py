@@ -276,7 +276,7 @@ class CaptureSession:
             turns.append(
                 Turn(
                     (node.call,),
-                    node.history[-1],
+                    node.message,
                     () if is_last else nodes[i + 1].new_messages,
                     float(sum(node.rewards.values())),
                     node.rewards,

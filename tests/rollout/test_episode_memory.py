@@ -1,14 +1,12 @@
 """The memory of an episode is linear in its turns: while it is played, kept, and read back."""
 
-import gc
-import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from support.fake_engines import FakeEngine
+from support.memory import measured
 
 from agentrl_jax.engine import PromptImage
 from agentrl_jax.launch.benchmarks import harness
@@ -47,19 +45,6 @@ def play(turns: int) -> Trajectory:
         task = harness.make_task(turns, 8, OBSERVATION, 0)
         (group,) = runtime.collect(IndependentEpisodes(1), [task], (0, 0))
     return group.trajectories[0]
-
-
-def measured(make: Callable[[], Any]) -> tuple[Any, int, int]:
-    """A function's result, the bytes that it holds, and the most that were held meanwhile."""
-    gc.collect()
-    tracemalloc.start()
-    try:
-        result = make()
-        peak = tracemalloc.get_traced_memory()[1]
-        gc.collect()
-        return result, tracemalloc.get_traced_memory()[0], peak
-    finally:
-        tracemalloc.stop()
 
 
 def test_an_episode_holds_what_its_turns_add(tmp_path: Path):
