@@ -21,19 +21,27 @@ from typing import Any
 from agentrl_jax.algorithms.methods import framethinker
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.models.hf.shipped import VIDEO_BASE_MODEL
 from agentrl_jax.training.config import Experiment
 
 TASK = VisionTask(
     "VideoQuestions-v0",
     {"kinds": ("time",), "view": 28, "frames": 64, "horizon": 3},
-    player="mixture",
+    player="weak",
     length=512,
     images=20,
     budget=112,
     image_patches=16,
+    base=VIDEO_BASE_MODEL,
 )
 CHOSEN: dict[str, Any] = {"opening_frames": 4}
-UNIFORM: dict[str, Any] = {"opening_frames": 12, "choose": False, "reward": "outcome"}
+# The opening of uniform frames asks for the answer, so that the two kinds can be told apart.
+UNIFORM: dict[str, Any] = {
+    "opening_frames": 12,
+    "choose": False,
+    "reward": "outcome",
+    "instruction": True,
+}
 
 
 @partial(with_pair, base="uniform", method="released")

@@ -56,6 +56,7 @@ class VisionTask:
         demonstrations: episodes.
         sft_steps, steps: of fine-tuning, and of the method.
         videos: whether messages hold videos, whose frames are scaled as images.
+        base: the pretrained model.
     """
 
     environment: str
@@ -69,6 +70,7 @@ class VisionTask:
     sft_steps: int = 150
     steps: int = 30
     videos: bool = False
+    base: str = VISION_BASE_MODEL
 
     @property
     def processor(self) -> ImageProcessor:
@@ -142,8 +144,8 @@ def vision_experiment(
         name=name,
         environment=EnvironmentConfig(environment.name, environment.options, workers=0),
         agent=AgentConfig(ChatFormat(images=images), budget=task.budget),
-        tokenizer=FolderTokenizer(VISION_BASE_MODEL),
-        policy=PretrainedDecoder(VISION_BASE_MODEL),
+        tokenizer=FolderTokenizer(task.base),
+        policy=PretrainedDecoder(task.base),
         demonstrations=DemonstrationConfig(
             task.player,
             episodes=32 if smoke else task.demonstrations,

@@ -17,6 +17,7 @@ from functools import partial
 from agentrl_jax.algorithms.methods import vrag_rl
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.models.hf.shipped import VIDEO_BASE_MODEL
 from agentrl_jax.training.config import Experiment
 
 TASK = VisionTask(
@@ -26,6 +27,7 @@ TASK = VisionTask(
     length=480,
     images=3,
     budget=104,
+    base=VIDEO_BASE_MODEL,
 )
 
 

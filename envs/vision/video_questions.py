@@ -52,8 +52,12 @@ def _choose(thought: str, start: int, end: int) -> str:
 
 
 def _expert_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
-    """Looks where the events are that the question needs, and answers with what it saw."""
+    """Looks where the events are that the question needs, and answers with what it saw; at once
+    where no frames can be chosen.
+    """
     question, video = env.question, env.video
+    if not env.can_choose:
+        return turn_text(_facts(env) or "I saw enough.", f"output answer: {question.answer}")
     last = env.actions_so_far[-1] if env.actions_so_far else None
     if question.seconds is not None and env.turns_left > 2 and last is None:
         time = clock_text(question.seconds)
@@ -86,7 +90,7 @@ def _facts(env: "VideoQuestions") -> str:
 
 def _random_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
     """Chooses a uniform range, or answers with a uniform event's name or code."""
-    if env.turns_left > 1 and rng.random() < 0.5:
+    if env.can_choose and env.turns_left > 1 and rng.random() < 0.5:
         start, end = sorted(rng.choice(env.video.frames, 2, replace=False).tolist())
         return _choose("I look around. ", start, end)
     event = env.video.events[int(rng.integers(len(env.video.events)))]
@@ -155,7 +159,10 @@ class VideoQuestions(ImageEnvironment):
         self.clock = checked_bool("clock", clock)
         self.view = checked_int("view", view, 28, 1024)
         self.as_video = checked_bool("as_video", as_video)
-        self.rules = f"Answer a question about a video in at most {horizon} turns. Write {FORMS}."
+        self.forms = FORMS if choose else "<think>...</think><action>output answer: X</action>"
+        self.rules = (
+            f"Answer a question about a video in at most {horizon} turns. Write {self.forms}."
+        )
         self.video, self.question = _NO_VIDEO, _NO_QUESTION
         self._rewind()
 
@@ -191,7 +198,7 @@ class VideoQuestions(ImageEnvironment):
     def _opening_messages(self) -> Messages:
         frames = self._spread(0, self.video.frames - 1, self.opening_frames)
         length = f"The video has {self.video.frames} frames, {clock_text(int(self.video.seconds))}."
-        instruction = f" Write {FORMS}." if self.instruction else ""
+        instruction = f" Write {self.forms}." if self.instruction else ""
         return (self._frames_shown(frames, f"\n{length} {self.question.text}{instruction}"),)
 
     def _respond(self, message: Message) -> Reply:
@@ -233,8 +240,7 @@ class VideoQuestions(ImageEnvironment):
         if action.kind == "answer":
             return ()
         if action.kind == "none" or not self.can_choose:
-            forms = FORMS if self.can_choose else "<action>output answer: X</action>"
-            return (user(f"Invalid action. Write {forms}."),)
+            return (user(f"Invalid action. Write {self.forms}."),)
         if action.kind == "time":
             frame, time = self._frame_at(action.numbers[0]), clock_text(action.numbers[0])
             if frame is None:

@@ -8,7 +8,13 @@ FOLDER = Path(__file__).resolve().parents[1] / "shipped"
 BASE_MODEL = "agentrl/base-4m"
 # Pretrained on captions and questions about generated images: docs/vision_systems.md.
 VISION_BASE_MODEL = "agentrl/see-600k"
-SHIPPED_MODELS = {BASE_MODEL: FOLDER / "base-4m", VISION_BASE_MODEL: FOLDER / "see-600k"}
+# The same, further trained on videos, pages and rooms.
+VIDEO_BASE_MODEL = "agentrl/watch-600k"
+SHIPPED_MODELS = {
+    BASE_MODEL: FOLDER / "base-4m",
+    VISION_BASE_MODEL: FOLDER / "see-600k",
+    VIDEO_BASE_MODEL: FOLDER / "watch-600k",
+}
 # A small English encoder, as critics read texts with.
 SENTENCE_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # name on the hub -> (the Python package that holds the same files, its folder of them)

@@ -27,8 +27,8 @@ from agentrl_jax.workers.server import EnvServer
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [pair for pair in all_variants(ROOT / "configs") if pair[0].startswith("vision_")]
-# The base reads of demonstrations the texts alone.
-TRAINED = [x for x in CONFIGS if not x[1].endswith("smoke") and x[0] != "vision_base"]
+BASES = ("vision_base", "vision_watch")  # without demonstrations
+TRAINED = [x for x in CONFIGS if not x[1].endswith("smoke") and x[0] not in BASES]
 EPISODES = 24
 
 

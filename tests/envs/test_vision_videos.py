@@ -72,6 +72,13 @@ def test_the_expert_is_consistent_and_right(split: str):
     assert np.mean(frames) < 30  # of 160
 
 
+@pytest.mark.parametrize("policy", ["expert", "random"])
+def test_without_a_choice_of_frames_scripted_policies_answer_at_once(policy: str):
+    for seed in range(10):
+        (turn,) = play_scripted_episode(video_env(choose=False), policy, seed).turns
+        assert turn.info["stopped"] and (policy == "random" or turn.info["success"])
+
+
 def test_frames_are_shown_with_their_numbers():
     env = video_env()
     (opening,) = env._opening
