@@ -9,7 +9,7 @@ and only answers. All begin with the same fine-tuning, half of it with each kind
 is the default with the frames that are shown at once as one video. `:smoke` and `:video_smoke` take
 two steps of each phase.
 
-Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+Hardware: 1 CPU core; time: 8 minutes of `:pair`; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_framethinker.py[:uniform]
 """

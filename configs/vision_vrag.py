@@ -7,7 +7,7 @@ compared at the size that is shown; numbers of tables and documents could not be
 both; each of these two pairs of actions has its own fine-tuning. `:smoke` takes two steps of each
 phase.
 
-Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+Hardware: 1 CPU core; time: 8 minutes of `:pair`; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_vrag.py[:plain]
 """

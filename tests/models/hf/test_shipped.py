@@ -23,7 +23,12 @@ from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.adapters import LoraConfig
 from agentrl_jax.models.hf.folder import read_decoder, resolve_folder
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
-from agentrl_jax.models.hf.shipped import BASE_MODEL, SHIPPED_MODELS, VISION_BASE_MODEL
+from agentrl_jax.models.hf.shipped import (
+    BASE_MODEL,
+    SHIPPED_MODELS,
+    VIDEO_BASE_MODEL,
+    VISION_BASE_MODEL,
+)
 from agentrl_jax.models.tokenizers import END_OF_TEXT, FolderTokenizer
 from agentrl_jax.models.vision.policy import VisionLanguageModel
 from agentrl_jax.policy import PolicyInputs
@@ -103,9 +108,9 @@ def test_the_folder_is_small_and_complete(name: str):
     assert sum(sizes.values()) < 20e6
 
 
-def test_the_model_that_sees_knows_its_placeholders():
-    policy = read_decoder(VISION_BASE_MODEL)
-    tokenizer = FolderTokenizer(VISION_BASE_MODEL)(())
+@pytest.mark.parametrize("name", [VISION_BASE_MODEL, VIDEO_BASE_MODEL])
+def test_the_models_that_see_know_their_placeholders(name: str):
+    policy, tokenizer = read_decoder(name), FolderTokenizer(name)(())
     assert isinstance(policy, VisionLanguageModel)
     ids = tokenizer.convert_tokens_to_ids([IMAGE, VIDEO])
     assert ids == [policy.config.image_token_id, policy.config.video_token_id]
