@@ -20,6 +20,7 @@ from agentrl_jax.envs.vision.pages import (
     company_name,
     render_slide,
 )
+from agentrl_jax.errors import UserError
 from agentrl_jax.images.loading import ImageReader
 
 LIBRARY = Library()
@@ -47,6 +48,15 @@ def page_env(seed: int = 0, **options) -> PageQuestions:
 )
 def test_ndcg_of_a_table(relevances, relevant, value):
     assert ndcg(relevances, relevant) == pytest.approx(value)
+
+
+def test_a_library_of_some_forms():
+    env = page_env(forms=("chart",), pages=60)
+    assert {env.library.slide(number).form for number in range(60)} == {"chart"}
+    page = next(n for n in range(60) if LIBRARY.slide(n).form == "table")
+    assert env.library.slide(page).values == LIBRARY.slide(page).values
+    with pytest.raises(UserError, match="forms must be one of table, chart, document"):
+        page_env(forms=("poster",))
 
 
 def test_pages_show_their_numbers():
