@@ -87,8 +87,9 @@ QUESTION_SHARES = {  # of the last phase
 QUESTION_LENGTH = 512  # most tokens of a question with its answer
 
 
-def cloning(rate: AdamWConfig, rows: int) -> BehaviorCloningConfig:
-    return dataclasses.replace(CAPTIONS.cloning(), optimizer=rate, microbatch=rows)
+def cloning(rate: AdamWConfig, rows: int, task: VisionTask = CAPTIONS) -> BehaviorCloningConfig:
+    """Next-token prediction of episodes of a task's sizes."""
+    return dataclasses.replace(task.cloning(), optimizer=rate, microbatch=rows)
 
 
 def examples(tasks: int, of: Mixture) -> EpisodeExamples:
@@ -107,11 +108,8 @@ def get_config(variant: str = "full") -> Experiment:
         {"scene": SCENE, "part": PART, "where": WHERE}, {"scene": 1, "part": 1, "where": 6}
     )
     questions = Mixture(TASKS, QUESTION_SHARES)
-    answering = dataclasses.replace(
-        cloning(rate, 6),
-        bin_length=QUESTION_LENGTH,
-        images=dataclasses.replace(CAPTIONS, images=5).image_rows,
-    )
+    longer = dataclasses.replace(CAPTIONS, length=QUESTION_LENGTH, images=5)
+    answering = cloning(rate, 6, longer)
     images = qwen3_vl_chat_images(dataclasses.replace(CAPTIONS, videos=True).processor)
     return Experiment(
         name="vision-base",

@@ -44,11 +44,7 @@ def get_config(variant: str = "full") -> Experiment:
     config = get_base_config("smoke" if smoke else "full")
     mixture = Mixture(WATCHED, {name: SHARES.get(name, 1) for name in WATCHED})
     rate = AdamWConfig(1e-3, 20, 0.05, decay=StableThenLinear(0.4))
-    watching = dataclasses.replace(
-        cloning(rate, 6),
-        bin_length=LENGTH,
-        images=dataclasses.replace(CAPTIONS, images=7).image_rows,
-    )
+    watching = cloning(rate, 6, dataclasses.replace(CAPTIONS, length=LENGTH, images=7))
     config.name = "vision-watch"
     config.policy = PretrainedDecoder(VISION_BASE_MODEL)
     config.phases = {

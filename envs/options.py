@@ -33,6 +33,12 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     return value
 
 
+def checked_choices(name: str, values: Iterable[str], choices: Iterable[str]) -> tuple[str, ...]:
+    """The values where each is one of the choices; of no values all choices."""
+    known = tuple(choices)
+    return tuple(checked_choice(name, value, known) for value in values) or known
+
+
 def checked_bool(name: str, value: Any) -> bool:
     """The value where it is True or False."""
     if not isinstance(value, bool):

@@ -5,12 +5,10 @@ the steps.
 """
 
 import argparse
-from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-
-from agentrl_jax.storage import jsonl
+from agentrl_jax.launch.benchmarks.claims.measures import training_means
+from agentrl_jax.storage.config_json import read_config_data
 
 
 def main() -> None:
@@ -18,19 +16,15 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("metrics", nargs="+", help="names, as in docs/metrics.md")
     flags = parser.parse_args()
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for _, line in jsonl.read_lines(flags.run_dir / "metrics.jsonl"):
-        for metric in flags.metrics:
-            if line.get(metric) is not None:
-                values[line["phase"], metric].append(float(line[metric]))
-    missing = set(flags.metrics) - {metric for _, metric in values}
+    phases = read_config_data(flags.run_dir)["fields"]["phases"]["dict"]
+    means = {phase: training_means(flags.run_dir, phase, flags.metrics) for phase in phases}
+    missing = set(flags.metrics).difference(*means.values())
     if missing:
         raise SystemExit(f"error: {flags.run_dir} has no metric {', '.join(sorted(missing))}")
     print("| phase | metric | first quarter | last quarter |\n|---|---|---|---|")
-    for (phase, metric), steps in values.items():
-        quarter = max(1, len(steps) // 4)
-        first, last = np.mean(steps[:quarter]), np.mean(steps[-quarter:])
-        print(f"| {phase} | {metric} | {first:.3f} | {last:.3f} |")
+    for phase, quarters in means.items():
+        for metric, (first, last) in quarters.items():
+            print(f"| {phase} | {metric} | {first:.3f} | {last:.3f} |")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from agentrl_jax.envs.options import (
     check_no_options,
     checked_bool,
     checked_choice,
+    checked_choices,
     checked_int,
     checked_number,
 )
@@ -127,7 +128,7 @@ class SearchQuestions(ToolEnvironment, Forkable):
             raise UserError(f"comparisons have 2 or 4 hops, not {hops}")
         self.protocol = PROTOCOLS[checked_choice("protocol", protocol, PROTOCOLS)]
         self.max_calls = 1 if self.protocol.start else ToolEnvironment.max_calls
-        self.facts = tuple(checked_choice("facts", name, FACTS) for name in facts) or FACTS
+        self.facts = checked_choices("facts", facts, FACTS)
         self.fillers = checked_int("fillers", fillers, 0, len(FILLERS))
         self.retriever = retriever
         self.top_k = checked_int("top_k", top_k, 1, 20)

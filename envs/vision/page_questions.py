@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl_jax.environment import Messages, ScriptedPolicy
-from agentrl_jax.envs.options import checked_bool, checked_choice, checked_int
+from agentrl_jax.envs.options import checked_bool, checked_choice, checked_choices, checked_int
 from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.answers import is_right, thought_of
@@ -151,7 +151,7 @@ class PageQuestions(ImageEnvironment):
         self.library = Library(
             checked_int("world_seed", world_seed, 0, 2**31),
             pages - pages % PAGES_OF_COMPANY,
-            tuple(checked_choice("forms", form, FORMS) for form in forms) or FORMS,
+            checked_choices("forms", forms, FORMS),
         )
         self.view = checked_int("view", view, 28, 4096)
         box = ", <bbox>[x1, y1, x2, y2]</bbox> of the last image" if crops else ""

@@ -56,20 +56,18 @@ def _expert_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
     where no frames can be chosen.
     """
     question, video = env.question, env.video
-    if not env.can_choose:
-        return turn_text(_facts(env) or "I saw enough.", f"output answer: {question.answer}")
     last = env.actions_so_far[-1] if env.actions_so_far else None
-    if question.seconds is not None and env.turns_left > 2 and last is None:
+    if question.seconds is not None and env.looks_left > 1 and last is None:
         time = clock_text(question.seconds)
         return turn_text(
             f"{_facts(env)}The question names the time {time}: I need its frame.",
             f"get frame number at time {time}",
         )
-    if last is not None and last.kind == "time" and last.frame is not None and env.turns_left > 1:
+    if last is not None and last.kind == "time" and last.frame is not None and env.looks_left:
         low = max(0, min(last.frame - 5, video.frames - 11))
         return _choose("", low, min(video.frames - 1, low + 10))
     unseen = [i for i in question.events if not env.has_seen(i)]
-    if unseen and env.turns_left > 1:
+    if unseen and env.looks_left:
         event = video.events[unseen[0]]
         before = max((f for f in env.seen_frames if f < event.start), default=0)
         after = min((f for f in env.seen_frames if f > event.end), default=video.frames - 1)
@@ -90,7 +88,7 @@ def _facts(env: "VideoQuestions") -> str:
 
 def _random_action(env: "VideoQuestions", rng: np.random.Generator) -> str:
     """Chooses a uniform range, or answers with a uniform event's name or code."""
-    if env.can_choose and env.turns_left > 1 and rng.random() < 0.5:
+    if env.looks_left and rng.random() < 0.5:
         start, end = sorted(rng.choice(env.video.frames, 2, replace=False).tolist())
         return _choose("I look around. ", start, end)
     event = env.video.events[int(rng.integers(len(env.video.events)))]
@@ -174,6 +172,11 @@ class VideoQuestions(ImageEnvironment):
         self.actions_so_far: tuple[FrameAction, ...] = ()
         self.seen_frames = frozenset(self._spread(0, self.video.frames - 1, self.opening_frames))
         self.images_shown = self.opening_frames
+
+    @property
+    def looks_left(self) -> int:
+        """Turns before the last, in which frames may be chosen."""
+        return self.turns_left - 1 if self.can_choose else 0
 
     def has_seen(self, event: int) -> bool:
         """Whether a frame of an event was shown."""

@@ -1,5 +1,6 @@
 """Further measures of comparisons, from a run's metrics and the episodes of its last evaluation."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -110,17 +111,20 @@ QUANTITIES = {
 }
 
 
-def training_means(run_dir: Path, phase: str = "") -> dict[str, list[float]]:
+def training_means(
+    run_dir: Path, phase: str = "", metrics: Iterable[str] = tuple(QUANTITIES.values())
+) -> dict[str, list[float]]:
     """By metric, its mean over the first and over the last quarter of the steps that logged it.
 
     Args:
         run_dir: a finished run.
         phase: empty: the last.
+        metrics: their names (docs/metrics.md).
     """
     lines = [line for _, line in jsonl.read_lines(run_dir / "metrics.jsonl")]
     phase = phase or lines[-1]["phase"]
     means = {}
-    for metric in QUANTITIES.values():
+    for metric in metrics:
         logged = (line.get(metric) for line in lines if line["phase"] == phase)
         values = [x for x in logged if x is not None]
         if values:  # not every phase logs it
