@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from agentrl_jax.envs.adapters.packages import import_package
+from agentrl_jax.errors import UserError
 
 # Task family -> what an object must allow, the receptacle that does it, and the goal's predicate.
 FAMILIES: Mapping[str, tuple[str, str, str]] = {
@@ -26,6 +27,9 @@ SPLITS: Mapping[str, tuple[range, int]] = {
     "seen": (range(7, 31), 10**9),
     "unseen": (range(1, 7), 2 * 10**9),
 }
+# Kind of room -> the numbers of its floor plans begin there.
+ROOMS: Mapping[str, int] = {"kitchen": 0, "living_room": 200, "bedroom": 300, "bathroom": 400}
+_MAX_DRAWS = 10_000  # the rarest tasks are possible in one of 16 draws
 _TYPES = ("SinkBasin", "Microwave", "Fridge")  # named in the rules, whether they are there or not
 _LAMP = "DeskLamp"
 _LAMP_PLACES = ("Desk", "SideTable", "Dresser", "CoffeeTable", "DiningTable", "Shelf")
@@ -57,7 +61,11 @@ class Problem:
 
 
 def generated_problem(
-    rng: np.random.Generator, families: Sequence[str], split: str, num_objects: int
+    rng: np.random.Generator,
+    families: Sequence[str],
+    split: str,
+    num_objects: int,
+    rooms: Sequence[str] = tuple(ROOMS),
 ) -> Problem:
     """A problem of one of the families in a floor plan of the split.
 
@@ -66,13 +74,19 @@ def generated_problem(
         families: of `FAMILIES`.
         split: of `SPLITS`.
         num_objects: beside those that the task is about.
+        rooms: of `ROOMS`.
+
+    Raises:
+        UserError: a family has no task in these rooms, as heating has in no bathroom.
     """
     constants = import_package("alfworld.gen.constants", "alfworld")
     family = families[int(rng.integers(len(families)))]
     ability, appliance, _ = FAMILIES[family]
     is_light = family == "look_at_obj_in_light"
-    while True:
-        plan = int(rng.choice([0, 200, 300, 400])) + int(rng.choice(list(SPLITS[split][0])))
+    for _ in range(_MAX_DRAWS):
+        plan = int(rng.choice([ROOMS[room] for room in rooms])) + int(
+            rng.choice(list(SPLITS[split][0]))
+        )
         receptacles, kinds = _floor_plan(plan)
         types = sorted(set(receptacles.values()))
         fits = {t: constants.VAL_RECEPTACLE_OBJECTS[t] for t in types}
@@ -99,6 +113,7 @@ def generated_problem(
             places = [name for name, t in receptacles.items() if kind in fits[t]]
             _put(rng, objects, str(kind), places)
         return Problem(family, target, place, plan, receptacles, objects)
+    raise UserError(f"ALFWorld has no task {family} in the rooms {', '.join(rooms)}")
 
 
 def _put(

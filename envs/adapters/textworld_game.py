@@ -12,6 +12,7 @@ from agentrl_jax.environment import Environment, Messages, ScriptedPolicy
 from agentrl_jax.envs.adapters.replayed import Replayed
 from agentrl_jax.envs.adapters.textworld_generator import checked_settings, compiled_game
 from agentrl_jax.envs.options import check_no_options, checked_bool, checked_int, checked_number
+from agentrl_jax.envs.scripted_mixture import MixturePolicy
 from agentrl_jax.envs.textworld_compiler import import_textworld
 from agentrl_jax.messages import user
 
@@ -45,9 +46,10 @@ class TextWorld(Replayed, Environment):
     The reward is the gain in score, as a fraction of the highest one, and `progress` times +1 or -1
     for a command that leads nearer to the end or away from it (part "progress"). Only commands that
     are possible reach the game; another text is refused and counts as a turn. Success is a game
-    that was won.
+    that was won. `info["full_score"]` is the return of the package's solution.
 
-    Scripted policies: `random` (a possible command) and `expert` (the package's solution).
+    Scripted policies: `random` (a possible command), `expert` (the package's solution) and `weak`
+    (the expert in three turns of five, else `random`).
 
     Args:
         kind: `quest`, `coin_collector`, `treasure_hunter` or `cooking`.
@@ -63,7 +65,11 @@ class TextWorld(Replayed, Environment):
     """
 
     scripted_policies: ClassVar[Mapping[str, ScriptedPolicy]] = MappingProxyType(
-        {"random": _random_action, "expert": _expert_action}
+        {
+            "random": _random_action,
+            "expert": _expert_action,
+            "weak": MixturePolicy(_expert_action, _random_action, 0.6),
+        }
     )
 
     def __init__(
@@ -94,6 +100,7 @@ class TextWorld(Replayed, Environment):
         self.game: Any = None
         self.state: Any = None
         self.commands: list[str] = []
+        self._full_score = 1.0
 
     def actions(self) -> Sequence[str] | None:
         return self.commands
@@ -111,6 +118,7 @@ class TextWorld(Replayed, Environment):
             self.game.seed(index)
             self.state = self.game.reset()
         self._num_turns = 0
+        self._full_score = 1.0 + self.progress * len(self.state.policy_commands or ())
         text = f"{self.state.objective.strip()}\n\n{feedback_text(self.state.description)}"
         return self._observation(text), {"game": index}
 
@@ -127,7 +135,11 @@ class TextWorld(Replayed, Environment):
             if self.progress:
                 rewards["progress"] = self.progress * self.state.intermediate_reward
         is_cut = not is_over and self._num_turns >= self.horizon
-        info: dict[str, Any] = {"legal": is_legal, "rewards": rewards}
+        info: dict[str, Any] = {
+            "legal": is_legal,
+            "rewards": rewards,
+            "full_score": self._full_score,
+        }
         if is_over or is_cut:
             info["success"] = bool(self.state.won)
         reward = float(sum(rewards.values()))

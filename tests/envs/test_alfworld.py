@@ -34,44 +34,83 @@ def environment(**options: Any) -> ALFWorld:
     return env
 
 
-def check_episode(env: ALFWorld, seed: int, folder: Path) -> bool:
-    """Plays an episode beside the package's loop; returns whether it succeeded."""
-    textworld = pytest.importorskip("textworld")
-    package = pytest.importorskip("alfworld.agents.environment.alfred_tw_env")
+# The package's own loop, in a process without this library: what it shows at each command.
+PACKAGE_LOOP = """
+import json, sys, textworld
+from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+infos = textworld.EnvInfos(won=True, admissible_commands=True)
+observed = []
+for path, commands in json.load(sys.stdin):
+    game = textworld.start(path, infos, wrappers=[AlfredDemangler()])
+    steps = [(game.reset(), 0, False)] + [game.step(command) for command in commands]
+    observed.append([
+        [state.feedback.strip(), state["admissible_commands"], score, done, state["won"]]
+        for state, score, done in steps
+    ])
+    game.close()
+json.dump(observed, sys.stdout)
+"""
+
+
+def played_episode(env: ALFWorld, seed: int, path: Path) -> tuple[list[str], list[list[Any]]]:
+    """The commands of an episode, and what `PACKAGE_LOOP` has to show at each."""
     (opening,), info = env.reset(seed=seed)
-    path = folder / f"{seed}.tw-pddl"
     path.write_text(json.dumps(game_data(env.problem)), encoding="utf-8")
-    infos = textworld.EnvInfos(won=True, admissible_commands=True)
-    reference = textworld.start(str(path), infos, wrappers=[package.AlfredDemangler()])
-    state, rng, turns, is_over = reference.reset(), np.random.default_rng(seed), 0, False
-
-    def expected_text() -> str:
-        return f"{state.feedback.strip()}\nCommands: {', '.join(state['admissible_commands'])}\n"
-
-    assert opening.text == expected_text()
-    while not is_over:
+    rng, commands, observed = np.random.default_rng(seed), [], [[opening.text, 0, False]]
+    while not env._is_over:
         policy = "expert" if seed % 2 or rng.random() < 0.6 else "random"
         command = str(env.scripted_policies[policy](env, rng))
-        command = "fly" if rng.random() < 0.05 else command
-        (answer,), reward, terminated, truncated, info = env.step(command)
-        state, score, is_done = reference.step(command)
-        turns += 1
-        assert answer.text == expected_text() and reward == score
-        assert (terminated, truncated) == (is_done, not is_done and turns == env.horizon)
-        is_over = terminated or truncated
-    assert info["success"] is bool(state["won"])
-    return info["success"]
+        commands.append("fly" if rng.random() < 0.05 else command)
+        (answer,), reward, terminated, truncated, info = env.step(commands[-1])
+        observed.append([answer.text, reward, terminated])
+        assert truncated == (not terminated and len(commands) == env.horizon)
+    assert info["success"] is observed[-1][2]
+    return commands, observed
+
+
+def check_episodes(seeds: range, folder: Path) -> int:
+    """Episodes are those of the package; how many succeeded."""
+    env = environment(horizon=12)
+    paths = [folder / f"{seed}.tw-pddl" for seed in seeds]
+    episodes = [played_episode(env, seed, path) for seed, path in zip(seeds, paths, strict=True)]
+    games = [[str(path), commands] for path, (commands, _) in zip(paths, episodes, strict=True)]
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PACKAGE_LOOP],
+        input=json.dumps(games),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for (_, observed), expected in zip(episodes, json.loads(run.stdout), strict=True):
+        assert observed == [
+            [f"{text}\nCommands: {', '.join(commands)}\n", score, won]
+            for text, commands, score, _, won in expected
+        ]
+        assert [row[3] for row in expected] == [row[4] for row in expected]
+    return sum(observed[-1][2] for _, observed in episodes)
 
 
 def test_messages_and_rewards_are_those_of_the_packages_loop(tmp_path: Path):
-    env = environment(horizon=12)
-    assert sum(check_episode(env, seed, tmp_path) for seed in range(6)) >= 3
+    assert check_episodes(range(6), tmp_path) >= 3
 
 
 @pytest.mark.slow
 def test_a_hundred_episodes_are_those_of_the_packages_loop(tmp_path: Path):
-    env = environment(horizon=12)
-    assert sum(check_episode(env, seed, tmp_path) for seed in range(100)) >= 50
+    assert check_episodes(range(100), tmp_path) >= 50
+
+
+def test_problems_are_translated_and_texts_parsed_once():
+    env = environment()
+    env.reset(seed=0)
+    planner = pytest.importorskip("fast_downward")
+    parser = pytest.importorskip("textworld.envs.pddl.textgen")._PARSER
+    translated = planner.pddl2sas.cache_info().misses
+    parsed = parser.parse.cache_info().misses
+    env.reset(seed=0)
+    for command in ("look", "inventory", "look"):
+        env.step(command)
+    assert planner.pddl2sas.cache_info().misses == translated
+    assert parser.parse.cache_info().misses <= parsed + 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,6 +150,39 @@ def test_problems_are_not_solved_at_the_start_and_splits_differ():
     assert len({repr(problem) for problem in problems}) == 100
 
 
+def test_rooms_are_chosen_and_those_without_a_task_are_an_error():
+    env = environment(rooms=("bathroom", "bedroom"), families=("pick_and_place_simple",))
+    plans = [env.reset(seed=seed)[1]["floor_plan"] for seed in range(8)]
+    assert {plan // 100 for plan in plans} == {3, 4}
+    env = environment(rooms=("bathroom",), families=("pick_heat_then_place_in_recep",))
+    with pytest.raises(UserError, match=r"no task pick_heat.* in the rooms bathroom"):
+        env.reset(seed=0)
+
+
+def test_the_task_is_repeated_where_that_is_wanted():
+    env = environment(list_commands=False, repeat_task=True)
+    (opening,), _ = env.reset(seed=0)
+    (answer,), *_ = env.step("inventory")
+    task = f"\nYour task: {env.problem.description}.\n"
+    assert opening.text.endswith(task)
+    assert answer.text == f"You are not carrying anything.{task}"
+
+
+def test_a_searching_policy_looks_before_it_takes():
+    env = environment(families=("pick_two_obj_and_place",), horizon=100)
+    for seed in range(4):
+        env.reset(seed=seed)
+        rng, texts = np.random.default_rng(seed), ""
+        while not env._is_over:
+            command = str(env.scripted_policies["searching"](env, rng))
+            verb, _, rest = command.partition(" ")
+            if verb == "take":
+                assert rest.split(" from ")[0] in texts
+            (answer,), *_, info = env.step(command)
+            texts += answer.text.partition("\nCommands")[0]
+        assert info["success"]
+
+
 def test_the_packages_planner_finds_a_plan_and_a_heated_object_is_needed():
     env = environment(families=("pick_heat_then_place_in_recep",), objects=0)
     env.reset(seed=0)
@@ -144,9 +216,10 @@ def test_an_episode_is_the_same_in_another_process():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"families": ("cook",)}, "families must be of pick_and_place_simple"),
+        ({"families": ("cook",)}, "families must be one of pick_and_place_simple"),
         ({"split": "test"}, "split must be one of train, seen, unseen"),
         ({"objects": -1}, "objects"),
+        ({"rooms": ("garage",)}, "rooms must be one of kitchen, living_room"),
     ],
 )
 def test_wrong_options_are_one_sentence(options: dict[str, Any], message: str):

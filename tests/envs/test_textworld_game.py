@@ -73,6 +73,7 @@ def test_the_packages_solution_wins(kind: str):
             parts.append(info["rewards"]["progress"])
             assert not truncated
         assert info["success"] and total == pytest.approx(1.0) and min(parts) >= 0
+        assert total + sum(parts) == pytest.approx(info["full_score"])
         if kind == "quest":
             assert len(parts) == 4  # the length of the quest
     env.close()
