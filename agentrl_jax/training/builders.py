@@ -39,6 +39,7 @@ from agentrl_jax.workers.observation_limit import ObservationLimit
 from agentrl_jax.workers.pool import InlinePool, WorkerPool
 from agentrl_jax.workers.process_pool import ProcessPool
 from agentrl_jax.workers.ray_pool import RayPool
+from agentrl_jax.workers.routed_pool import RoutedPool
 from agentrl_jax.workers.thread_pool import ThreadPool
 
 MIN_MEMORY_MB = 256
@@ -53,12 +54,23 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
         UserError: the fields of the config do not go together.
     """
     _check_worker_fields(environment)
+    pool = _pool(environment, environment.interpreter)
+    if environment.interpreters:
+        pools = {
+            interpreter: _pool(environment, interpreter)
+            for interpreter in dict.fromkeys(environment.interpreters.values())
+        }
+        pool = RoutedPool(pool, {name: pools[x] for name, x in environment.interpreters.items()})
+    return WithLatency(pool, environment.delay) if environment.delay.seconds else pool
+
+
+def _pool(environment: EnvironmentConfig, interpreter: str) -> WorkerPool:
     max_reply_bytes = environment.reply_mb * 2**20
     memory_bytes = max(environment.memory_mb or DEFAULT_MEMORY_MB, 0) * 2**20
-    count, interpreter = environment.workers, environment.interpreter
+    count = environment.workers
     limit = ObservationLimit(environment.observation_kb * 2**10, environment.truncate_observations)
     if environment.cluster.actors:
-        pool: WorkerPool = RayPool(
+        return RayPool(
             environment.cluster,
             count,
             interpreter,
@@ -68,10 +80,10 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
             environment.pass_variables,
             environment.sandbox,
         )
-    elif environment.threads:
-        pool = ThreadPool(count, max_reply_bytes, limit)
-    elif count:
-        pool = ProcessPool(
+    if environment.threads:
+        return ThreadPool(count, max_reply_bytes, limit)
+    if count:
+        return ProcessPool(
             count,
             interpreter,
             memory_bytes,
@@ -80,9 +92,7 @@ def make_workers(environment: EnvironmentConfig) -> WorkerPool:
             pass_variables=environment.pass_variables,
             sandbox=environment.sandbox,
         )
-    else:
-        pool = InlinePool(max_reply_bytes, limit)
-    return WithLatency(pool, environment.delay) if environment.delay.seconds else pool
+    return InlinePool(max_reply_bytes, limit)
 
 
 def _check_worker_fields(environment: EnvironmentConfig) -> None:
@@ -104,11 +114,18 @@ def _check_worker_fields(environment: EnvironmentConfig) -> None:
         raise UserError(
             f"{prefix}.threads needs {prefix}.workers, the number of threads, to be at least 1"
         )
-    if not in_processes and (e.interpreter or e.memory_mb > 0 or e.sandbox.enabled):
+    separate = e.interpreter or e.interpreters or e.memory_mb > 0 or e.sandbox.enabled
+    if separate and not in_processes:
         raise UserError(
-            f"{prefix}.interpreter, memory_mb and sandbox are for worker processes: "
+            f"{prefix}.interpreter, interpreters, memory_mb and sandbox are for worker processes: "
             "set workers to at least 1 and threads to False"
         )
+    for name, interpreter in e.interpreters.items():
+        if ":" not in name or not interpreter:
+            raise UserError(
+                f"{prefix}.interpreters has a Python for each environment, by the name with the "
+                f"module that registers it (module:id), not {name!r}: {interpreter!r}"
+            )
     if e.cluster.actors and not in_processes:
         raise UserError(
             f"{prefix}.cluster is for worker processes: "

@@ -12,7 +12,7 @@ from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import MeshConfig
-from agentrl_jax.external import external
+from agentrl_jax.external import ExternalName, external
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import Renderer, TextRenderer
@@ -55,6 +55,9 @@ class EnvironmentConfig(EnvironmentSpec):
     threads: bool = False
     # Python of the worker processes, with this package but not necessarily JAX; empty: this one.
     interpreter: str = field(default="", metadata=external("program"))
+    # Pythons of environments whose packages do not go together with those of the others, by the
+    # environment's name as in `name`; each has `workers` processes of its own.
+    interpreters: dict[str, str] = field(default_factory=dict, metadata=OMITTED_AT_DEFAULT)
     # Resident memory of a worker process with all that it started, on Linux: one that has more is
     # replaced, and its episode has failed. 0: DEFAULT_MEMORY_MB, -1: unlimited.
     memory_mb: int = 0
@@ -72,6 +75,12 @@ class EnvironmentConfig(EnvironmentSpec):
     delay: EnvLatency = field(default_factory=EnvLatency)  # added to each reply, for experiments
     retries: int = 2  # fresh environment instances for an episode whose environment failed
     timeouts: Timeouts = field(default_factory=Timeouts)
+
+    def external_names(self, location: str) -> Iterator[ExternalName]:
+        """As for a spec, and the interpreters."""
+        yield from super().external_names(location)
+        for name, interpreter in self.interpreters.items():
+            yield ExternalName("program", interpreter, f"{location}.interpreters[{name!r}]")
 
 
 @dataclass

@@ -44,6 +44,11 @@ def phase_with(strategy: CapturedEpisodes) -> Phase:
             "/tmp/evil",
         ),
         (
+            experiment_with(EnvironmentConfig(OWN, interpreters={CHESS: "/tmp/evil"})),
+            f"environment.interpreters[{CHESS!r}]",
+            "/tmp/evil",
+        ),
+        (
             experiment_with(EnvironmentConfig(CHESS, {"program": "/tmp/evil"})),
             "environment.options.program",
             "/tmp/evil",
@@ -111,7 +116,9 @@ def test_a_run_folder_may_name_what_is_outside_the_package_only_if_it_is_trusted
     monkeypatch: pytest.MonkeyPatch,
 ):
     config_json.bind_run_dir(tmp_path, experiment)
-    with pytest.raises(UserError, match=rf"config\.{location} .* {re.escape(name)}, which"):
+    with pytest.raises(
+        UserError, match=rf"config\.{re.escape(location)} .* {re.escape(name)}, which"
+    ):
         config_json.load_config(tmp_path)
     monkeypatch.setattr(trust, "_trusted", {"agentrl_jax"})
     trust.trust(name)

@@ -30,12 +30,15 @@ from agentrl_jax.trajectories import Sampling
 from agentrl_jax.workers.pool import InlinePool, Task, WorkerPool
 from agentrl_jax.workers.process_pool import ProcessPool, check_interpreter
 from agentrl_jax.workers.ray_pool import ClusterConfig, RayPool
+from agentrl_jax.workers.routed_pool import RoutedPool
 from agentrl_jax.workers.thread_pool import ThreadPool
 from agentrl_jax.workers.validation import validate_step
 
 RENDERER = TextRenderer(byte_tokenizer())
 AGENT = Agent("policy", RENDERER, FullHistory(), Sampling(budget=8))
 MB = 2**20
+MAZE = "agentrl_jax.envs:agentrl/MazePO-v0"
+WORDLE = "agentrl_jax.envs:agentrl/Wordle-v0"
 
 
 def faulty_task(how: str, seed: int = 0, **options: Any) -> Task:
@@ -291,6 +294,9 @@ def test_spares_fill_a_group_and_the_dropped_are_still_counted(tmp_path: Path):
         ({"cluster": ClusterConfig(actors=1, heartbeat_timeout=0.0)}, "seconds above 0"),
         ({"interpreter": "/no/such/python"}, "cannot be run"),
         ({"interpreter": "/bin/false"}, "cannot run a worker"),
+        ({"interpreters": {"a:b/C-v0": "/bin/false"}}, "cannot run a worker"),
+        ({"interpreters": {"b/C-v0": sys.executable}}, "module that registers it"),
+        ({"workers": 0, "interpreters": {"a:b/C-v0": sys.executable}}, "for worker processes"),
     ],
 )
 def test_an_invalid_pool_config_is_refused(fields: dict[str, Any], words: str):
@@ -314,22 +320,48 @@ def test_each_field_chooses_its_pool():
     ]
 
 
+def other_python(folder: Path, lines: str = "") -> str:
+    """A Python without JAX, with this package and lines of a shell script."""
+    folder.mkdir(exist_ok=True)
+    (folder / "jax.py").write_text("raise ImportError('there is no JAX here')")
+    path = os.pathsep.join([str(folder), *(entry for entry in sys.path if entry)])
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\n{lines}\nPYTHONPATH="{path}" exec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
+    assert subprocess.run([program, "-c", "import jax"], capture_output=True).returncode
+    return str(program)
+
+
 def test_a_worker_may_have_an_interpreter_without_jax(tmp_path: Path):
-    (tmp_path / "jax.py").write_text("raise ImportError('there is no JAX here')")
-    path = os.pathsep.join([str(tmp_path), *(folder for folder in sys.path if folder)])
-    other_python = tmp_path / "python"
-    other_python.write_text(f'#!/bin/sh\nPYTHONPATH="{path}" exec "{sys.executable}" "$@"\n')
-    other_python.chmod(0o755)
-    assert subprocess.run([other_python, "-c", "import jax"], capture_output=True).returncode
-    check_interpreter(str(other_python))
-    with Runtime(
-        {},
-        {},
-        make_workers(EnvironmentConfig(faulty_envs.ENVIRONMENT_ID, interpreter=str(other_python))),
-        0,
-    ) as runtime:
+    python = other_python(tmp_path)
+    check_interpreter(python)
+    environment = EnvironmentConfig(faulty_envs.ENVIRONMENT_ID, interpreter=python)
+    with Runtime({}, {}, make_workers(environment), 0) as runtime:
         (group,) = runtime.collect(ScriptedEpisodes("random"), [faulty_task("")], (0, 0))
     assert group.trajectories[0].total_reward == 3.0
+
+
+def test_environments_of_a_mixture_run_in_interpreters_of_their_own(tmp_path: Path):
+    log = tmp_path / "started"
+    pythons = [
+        other_python(tmp_path / name, f"echo {name} $2 >> {log}") for name in ("first", "second")
+    ]
+    environment = EnvironmentConfig(
+        interpreters={faulty_envs.ENVIRONMENT_ID: pythons[0], WORDLE: pythons[1]}
+    )
+    tasks = [faulty_task("", 0), Task(WORDLE, 1), Task(MAZE, 2), faulty_task("die", 3)]
+    with Runtime({}, {}, make_workers(environment), 1) as runtime:
+        groups = runtime.collect(ScriptedEpisodes("random"), tasks, (0, 0))
+        pools = runtime._worker_pool
+        assert isinstance(pools, RoutedPool)
+        assert not pools._of_environment  # closed
+    (first,), (_,), (_,), no_trajectories = (group.trajectories for group in groups)
+    assert first.total_reward == 3.0 and not no_trajectories  # it dies in each attempt
+    # Each interpreter is checked once; one process is started, and replaced where it died.
+    server = "agentrl_jax.workers.server"
+    lines = [line for line in log.read_text().splitlines() if server in line]
+    assert len(lines) >= 3 and {line.split()[0] for line in lines} == {"first", "second"}
+    assert sum("first" in line for line in lines) > sum("second" in line for line in lines)
 
 
 def test_a_worker_that_cannot_be_started_raises_a_user_error():
