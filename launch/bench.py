@@ -1,8 +1,8 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
 utterances, latency, async, cost, scaling, steps, splits, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
-code_methods, vision_methods, look_up_methods, images, image_update, mint, search_index,
-dense_search or look_up_steps.
+code_methods, vision_methods, look_up_methods, world_methods, images, image_update, mint,
+search_index, dense_search or look_up_steps.
 
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   (--help: its flags)
 """
@@ -47,6 +47,7 @@ MODULES = {
     "search_index": "search_index.SearchIndex",
     "dense_search": "dense_search.DenseSearch",
     "look_up_methods": "look_up_claims.LookUpMethods",
+    "world_methods": "world_claims.WorldMethods",
     "look_up_steps": "look_up_steps.LookUpSteps",
 }
 

@@ -9,21 +9,13 @@ from typing import Any
 import pytest
 from support.comparison_tables import check_comparison_tables, check_sides
 from support.cut_down import all_variants
+from support.demonstrated import demonstrations
 
-from agentrl_jax.context import FullHistory
 from agentrl_jax.images.prompts import IMAGE
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
 from agentrl_jax.models.vision.tokenizer import VisionBPETokenizer
-from agentrl_jax.rollout.scripted_dataset import record_episode
-from agentrl_jax.rollout.teacher_forcing import add_demonstration_calls
-from agentrl_jax.storage import demonstration_file
-from agentrl_jax.storage.dataset_folder import DatasetManifest
-from agentrl_jax.training.builders import make_agent
 from agentrl_jax.training.config import Experiment
-from agentrl_jax.training.demonstrations import check_budget, message_texts
-from agentrl_jax.trajectories import Trajectory
-from agentrl_jax.workers.server import EnvServer
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [pair for pair in all_variants(ROOT / "configs") if pair[0].startswith("vision_")]
@@ -36,36 +28,13 @@ def get_experiment(name: str, variant: str) -> Experiment:
     return importlib.import_module(f"agentrl_jax.configs.{name}").get_config(variant)
 
 
-def demonstrations(experiment: Experiment) -> list[Trajectory]:
-    """Some of the experiment's demonstrations, with the calls that its agent would have made."""
-    config, server = experiment.demonstrations, EnvServer(lambda: None)
-    assert config is not None
-    source: Any = config.task_source
-    environment = experiment.environment
-    specs = list(source.members.values()) if source else [environment]
-    episodes: list[Trajectory] = []
-    for spec in specs:
-        manifest = DatasetManifest(spec.name, config.player, EPISODES, options=dict(spec.options))
-        episodes += [
-            demonstration_file.decode(record_episode(server, manifest, episode)[0])
-            for episode in range(EPISODES)
-        ]
-    server.stop()
-    tokenizer = experiment.tokenizer(list(message_texts(episodes)))
-    agent = make_agent(experiment, tokenizer, FullHistory())
-    recorded = [add_demonstration_calls(trajectory, agent) for trajectory in episodes]
-    for trajectory in recorded:
-        check_budget(trajectory, agent)
-    return recorded
-
-
 @pytest.mark.parametrize(("name", "variant"), TRAINED)
 def test_demonstrations_fit_the_sizes(name: str, variant: str):
     experiment = get_experiment(name, variant)
     method: Any = list(experiment.phases.values())[-1].algorithm
     per_image = experiment.engine.image_patches[0]
     lengths = []
-    for trajectory in demonstrations(experiment):
+    for trajectory in demonstrations(experiment, EPISODES):
         call = trajectory.calls[-1]
         tokens = [end - start for start, end in call.image_spans]
         assert sum(tokens) * 4 <= method.images.patches, "images of a batch row"

@@ -13,6 +13,7 @@ from agentrl_jax.launch.benchmarks.claims.look_up_registry import LOOK_UP_COMPAR
 from agentrl_jax.launch.benchmarks.claims.registry import COMPARISONS
 from agentrl_jax.launch.benchmarks.claims.verdicts import Verdict, load_verdicts
 from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
+from agentrl_jax.launch.benchmarks.claims.world_registry import WORLD_COMPARISONS
 from agentrl_jax.launch.benchmarks.systems.absent_systems import ABSENT_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.code_systems import CODE_SYSTEMS
 from agentrl_jax.launch.benchmarks.systems.image_systems import IMAGE_SYSTEMS
@@ -45,6 +46,7 @@ REGISTRIES: dict[str, tuple[Comparison, ...]] = {
     "code": CODE_COMPARISONS,
     "look_up": LOOK_UP_COMPARISONS,
     "vision": VISION_COMPARISONS,
+    "world": WORLD_COMPARISONS,
 }
 NONE = "-"
 

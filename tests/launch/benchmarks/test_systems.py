@@ -31,8 +31,8 @@ BASE_METHODS = {
 }  # fmt: skip
 OTHER_CONFIGS = {
     "base_model.py", "price_list_base.py", "vision_base.py", "vision_watch.py",
-    "arithmetic_verifier.py", "calculator_dr_grpo.py", "capture_arithmetic.py", "chain_gigpo.py",
-    "chat_file_sft.py", "count_squares_grpo.py",
+    "alfworld_gigpo.py", "arithmetic_verifier.py", "calculator_dr_grpo.py",
+    "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py", "count_squares_grpo.py",
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "search_methods.py", "tools_grpo.py",
     "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip
@@ -103,7 +103,7 @@ def test_pieces_are_names_of_the_code():
 
 def test_every_comparison_of_a_systems_method_is_its_figure():
     listed = [name for system in SYSTEMS for name in system.comparisons]
-    of_bases = {"dr_grpo", "critic_warmup", "gigpo"}
+    of_bases = {"dr_grpo", "critic_warmup", "gigpo", "gigpo_alfworld"}
     assert len(listed) == len(set(listed))
     names = [row.name for comparisons in REGISTRIES.values() for row in comparisons]
     assert sorted(set(listed) | of_bases) == sorted(names)  # no name is in two registries

@@ -1,0 +1,27 @@
+"""GiGPO (arXiv 2505.10978) on household tasks of ALFWorld: steps taken in the same state are
+compared with each other.
+
+Released: groups of 8, gamma .95, weight 1, means only; a state is what was observed last.
+
+Expected effect: faster than with the episode's advantage alone (`:base`).
+
+Hardware: one CPU core
+
+    pip install 'agentrl_jax[alfworld]'
+    agentrl-train --config=configs/alfworld_gigpo.py[:base|pair|smoke]
+"""
+
+from agentrl_jax.algorithms.methods.group_relative import gigpo
+from agentrl_jax.configs.small import pick, with_pair
+from agentrl_jax.configs.text_worlds import TRAINING_SETTINGS, household_experiment
+from agentrl_jax.training.config import Experiment
+
+
+@with_pair
+def get_config(variant: str = "method") -> Experiment:
+    method, base = gigpo(**TRAINING_SETTINGS), gigpo(weight=0.0, **TRAINING_SETTINGS)
+    return household_experiment(
+        f"alfworld-gigpo-{variant}",
+        pick(variant, "alfworld_gigpo", method=method, base=base, smoke=method),
+        smoke=variant == "smoke",
+    )
