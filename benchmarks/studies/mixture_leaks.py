@@ -95,12 +95,10 @@ def main() -> None:
                 print(json.dumps({"seconds": seconds, "episodes": counts, "usage": looks[-1][1]}))
                 sys.stdout.flush()
     (before, first), (after, last) = looks[WARM_PARTS - 1], looks[-1]
-    growth = {
-        python: round(
-            1024 * (last[python][0] - first[python][0]) / (after[python] - before[python])
-        )
-        for python in last
-    }
+    growth = {}
+    for python, (megabytes, _) in last.items():
+        episodes = max(after[python] - before[python], 1)
+        growth[python] = round(1024 * (megabytes - first[python][0]) / episodes)
     print(json.dumps({"kilobytes_an_episode": growth, "failed": counts["failed"]}))
 
 
