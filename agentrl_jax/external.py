@@ -1,7 +1,7 @@
 """Names in a config of what lies outside this package: programs, servers, modules."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from agentrl_jax.config_tree import values
@@ -19,7 +19,9 @@ class ExternalName(NamedTuple):
 
 
 def external(kind: Kind) -> dict[str, Any]:
-    """Metadata of a config's field whose value names a program, or its arguments, or a server."""
+    """Metadata of a config's field whose value names a program, or its arguments, or a server; the
+    values of a mapping do.
+    """
     return {_METADATA_KEY: kind}
 
 
@@ -43,6 +45,9 @@ def external_names(config: Any) -> Iterator[ExternalName]:
 def _marked_names(config: Any, location: str) -> Iterator[ExternalName]:
     for field in dataclasses.fields(config):
         kind, value = field.metadata.get(_METADATA_KEY), getattr(config, field.name, None)
-        if kind and value:
+        if kind and isinstance(value, Mapping):
+            for key, name in value.items():
+                yield ExternalName(kind, name, f"{location}.{field.name}[{key!r}]")
+        elif kind and value:
             name = value if isinstance(value, str) else " ".join(value)
             yield ExternalName(kind, name, f"{location}.{field.name}")

@@ -12,7 +12,7 @@ from agentrl_jax.config_tree import OMITTED_AT_DEFAULT
 from agentrl_jax.context import ContextManager
 from agentrl_jax.distributed.process_group import ProcessGroup
 from agentrl_jax.distributed.sharding import MeshConfig
-from agentrl_jax.external import ExternalName, external
+from agentrl_jax.external import external
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.policy import Params, Policy
 from agentrl_jax.renderer import Renderer, TextRenderer
@@ -50,37 +50,29 @@ class EnvironmentConfig(EnvironmentSpec):
     # train on files alone, and nothing is evaluated.
     name: str = "agentrl_jax.envs:agentrl/Wordle-v0"
     workers: int = 1  # processes (per node of a cluster) or threads; 0: inline, in this process
-    # Workers are threads of this process, for environments that mostly wait for I/O; each runs one
-    # call at a time.
+    # Workers are threads, each with one call at a time: for environments that wait for I/O.
     threads: bool = False
     # Python of the worker processes, with this package but not necessarily JAX; empty: this one.
     interpreter: str = field(default="", metadata=external("program"))
-    # Pythons of environments whose packages do not go together with those of the others, by the
-    # environment's name as in `name`; each has `workers` processes of its own.
-    interpreters: dict[str, str] = field(default_factory=dict, metadata=OMITTED_AT_DEFAULT)
+    # By an environment's name, where its packages conflict; each has `workers` processes.
+    interpreters: dict[str, str] = field(
+        default_factory=dict, metadata={**OMITTED_AT_DEFAULT, **external("program")}
+    )
     # Resident memory of a worker process with all that it started, on Linux: one that has more is
     # replaced, and its episode has failed. 0: DEFAULT_MEMORY_MB, -1: unlimited.
     memory_mb: int = 0
-    # Environment variables that worker processes get beyond those of `workers.variables`, which
-    # are without tokens and keys.
+    # Environment variables of worker processes beyond those of `workers.variables`.
     pass_variables: tuple[str, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
     # Worker processes read and write little, and have no network; off unless enabled.
     sandbox: WorkerSandbox = field(default_factory=WorkerSandbox, metadata=OMITTED_AT_DEFAULT)
     reply_mb: int = 64  # maximal size of an environment's reply
-    # Maximal text of a reset's or a step's messages. An episode with a longer one has failed; with
-    # `truncate_observations` the text is cut.
+    # Text of a turn at most; a longer one fails the episode or is cut (`truncate_observations`).
     observation_kb: int = field(default=1024, metadata=OMITTED_AT_DEFAULT)
     truncate_observations: bool = field(default=False, metadata=OMITTED_AT_DEFAULT)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)  # Ray nodes; off unless set
     delay: EnvLatency = field(default_factory=EnvLatency)  # added to each reply, for experiments
     retries: int = 2  # fresh environment instances for an episode whose environment failed
     timeouts: Timeouts = field(default_factory=Timeouts)
-
-    def external_names(self, location: str) -> Iterator[ExternalName]:
-        """As for a spec, and the interpreters."""
-        yield from super().external_names(location)
-        for name, interpreter in self.interpreters.items():
-            yield ExternalName("program", interpreter, f"{location}.interpreters[{name!r}]")
 
 
 @dataclass
@@ -241,8 +233,7 @@ class EvaluationConfig:
     seed: int = 1_000_000_000
     players: tuple[str, ...] = ("random", "mixture", "expert")  # scripted policies
     temperature: float = 1.0
-    # Where the players are evaluated, by label, whether trained on or held out; empty: the
-    # experiment's environment.
+    # Where the players are evaluated, by label; empty: the experiment's environment.
     environments: Mapping[str, TaskSource] = field(default_factory=dict)
     # Of each evaluation while training (`Phase.evaluate_every`), in each environment.
     training_episodes: int = field(default=64, metadata=OMITTED_AT_DEFAULT)
