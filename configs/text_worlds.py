@@ -3,7 +3,6 @@ tasks of ALFWorld and quests of TextWorld, for a policy of half a million weight
 from scratch.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -90,7 +89,6 @@ def text_world_experiment(
         episodes: that are demonstrated.
     """
     task = replace(task, sft_steps=2 if smoke else task.sft_steps)
-    source = copy.deepcopy(source)
     config = small_experiment(
         name, task, algorithm, source, steps=2 if smoke else steps, players=("random",)
     )
