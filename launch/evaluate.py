@@ -11,6 +11,7 @@ from absl import flags
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import cli
+from agentrl_jax.launch.garbage_collection import collect_seldom
 
 cli.define_run_flags("The run whose policy is evaluated.")
 flags.DEFINE_string(
@@ -50,6 +51,7 @@ def evaluate() -> None:
     checkpoint = players.named_checkpoint(
         f.run_dir, f.phase, f.agent, cli.wants_best(), f.agent_option
     )
+    collect_seldom()
     players.evaluate(environment, f.player, checkpoint, f.episodes, f.seed, f.temperature)
 
 

@@ -14,6 +14,7 @@ from absl import flags
 
 from agentrl_jax.capture.server_limits import ServerLimits
 from agentrl_jax.launch import cli, dataclass_flags
+from agentrl_jax.launch.garbage_collection import collect_seldom
 
 cli.define_run_flags("The run whose policy is served.")
 flags.DEFINE_string("model", "", "Or the folder of a Hugging Face model.")
@@ -67,6 +68,7 @@ def serve() -> None:
         )
     else:
         served = serving.served_from_folder(Path(f.model), f.dtype, f.positions, f.rows)
+    collect_seldom()
     asyncio.run(
         serving.serve_until_signal(
             served, f.name, f.host, f.port, key, limits, print_key=not f.api_key_variable

@@ -9,7 +9,6 @@ Processes started by hand need the coordinator's address:
         --process_id=0   (and 1 on the other)
 """
 
-import gc
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from agentrl_jax.launch import cli
+from agentrl_jax.launch.garbage_collection import collect_seldom
 from agentrl_jax.launch.run_flags import define_run_flags
 from agentrl_jax.launch.trackers import define_tracking_flags, make_trackers
 
@@ -47,8 +47,7 @@ def train() -> None:
     timeouts = experiment.environment.timeouts
     with initialize(f.coordinator, f.processes, f.process_id, timeouts) as processes:
         enable_compilation_cache(f.compilation_cache)
-        gc.collect()
-        gc.freeze()  # else each full collection goes through all that was imported
+        collect_seldom()
         loop.train(
             experiment,
             run_dir,

@@ -1,6 +1,5 @@
 """Tests run on eight fake CPU devices, with checked shapes and without promotion."""
 
-import gc
 import os
 import signal
 from importlib.metadata import version
@@ -35,6 +34,7 @@ from typing import Any  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from agentrl_jax.launch.garbage_collection import collect_seldom  # noqa: E402
 from agentrl_jax.storage import trust  # noqa: E402
 
 # A shell's background job ignores Ctrl-C, and so would the processes that tests start and stop.
@@ -69,10 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage seldom, and never look at what the imports left: 5 to 10 % of all time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 50, 50)
+    """Collections, and what the imports left in each, are 5 to 10 % of all time."""
+    collect_seldom()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """`DeviceState`: an engine's weights and KV caches on its devices, and the programs over them."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import jax
@@ -12,7 +13,7 @@ from agentrl_jax.clock import epoch_seconds
 from agentrl_jax.distributed.sharding import num_shards
 from agentrl_jax.inference.decode_program import DecodeChunk
 from agentrl_jax.inference.image_encoder import ImageEncoder
-from agentrl_jax.inference.kv_slots import SlotCopy
+from agentrl_jax.inference.kv_slots import KVSlot, SlotCopy
 from agentrl_jax.inference.programs import cache_sharding, compile_programs
 from agentrl_jax.inference.prompt_features import empty_images, place_images
 from agentrl_jax.inference.publication import Publication
@@ -217,24 +218,45 @@ def copy_phase(copy: SlotCopy, rows: int) -> int:
     return 0 if copy.target.index >= rows else 2 if copy.source.index >= rows else 1
 
 
+class _CommutingCopies:
+    """Copies that may be made phase by phase instead of in their order."""
+
+    def __init__(self) -> None:
+        self.copies: list[SlotCopy] = []
+        self._sources: list[set[KVSlot]] = [set(), set(), set()]  # of each phase
+        self._targets: list[set[KVSlot]] = [set(), set(), set()]
+        self._counts: Counter[tuple[int, int]] = Counter()  # by phase and shard
+
+    def add(self, copy: SlotCopy, phase: int, max_per_phase: int) -> bool:
+        """Add a copy, unless a later phase has read or written what it writes, or has written what
+        it reads, or its phase is full.
+        """
+        later = range(phase + 1, 3)
+        if (
+            any(copy.target in self._sources[p] or copy.target in self._targets[p] for p in later)
+            or any(copy.source in self._targets[p] for p in later)
+            or self._counts[phase, copy.target.shard] == max_per_phase
+        ):
+            return False
+        self.copies.append(copy)
+        self._sources[phase].add(copy.source)
+        self._targets[phase].add(copy.target)
+        self._counts[phase, copy.target.shard] += 1
+        return True
+
+
 def group_commuting_copies(copies: Sequence[SlotCopy], max_per_phase: int) -> list[list[SlotCopy]]:
     """Split copies into lists that may be made phase by phase instead of in their order.
 
     A list has at most `max_per_phase` copies per phase and shard.
     """
-    rows = max_per_phase
-    groups: list[list[SlotCopy]] = []
+    groups: list[_CommutingCopies] = []
     for copy in copies:
-        group, phase = groups[-1] if groups else [], copy_phase(copy, rows)
-        later = [x for x in group if copy_phase(x, rows) > phase]
-        clash = any(copy.target in (x.source, x.target) or copy.source is x.target for x in later)
-        same_phase = [
-            x for x in group if copy_phase(x, rows) == phase and x.target.shard == copy.target.shard
-        ]
-        if not groups or clash or len(same_phase) == max_per_phase:
-            groups.append([])
-        groups[-1].append(copy)
-    return groups
+        phase = copy_phase(copy, max_per_phase)
+        if not groups or not groups[-1].add(copy, phase, max_per_phase):
+            groups.append(_CommutingCopies())
+            groups[-1].add(copy, phase, max_per_phase)
+    return [group.copies for group in groups]
 
 
 def _zero_cache(shapes: KVCache) -> KVCache:

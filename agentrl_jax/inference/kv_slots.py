@@ -82,9 +82,9 @@ class SlotTable:
         """Whether some row is waiting on its environment."""
         return any(row.request is None and row.cached_calls for row in self.rows)
 
-    def has_row(self, evict: bool) -> bool:
-        """Whether `admit` finds a row in some shard."""
-        return any(row.request is None and (evict or not row.cached_calls) for row in self.rows)
+    def num_rows(self, evict: bool) -> int:
+        """How many requests `admit` can give a row, each in some shard."""
+        return sum(row.request is None and (evict or not row.cached_calls) for row in self.rows)
 
     def row_number(self, slot: KVSlot) -> int:
         """The number of a row among those of all shards, and of a pool's engines before this."""

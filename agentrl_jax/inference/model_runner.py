@@ -89,7 +89,8 @@ class ModelRunner:
         """Run one decode program on all live rows.
 
         What the last one sampled is settled while it runs, unless that was done at once: where the
-        next program waits for the replies, requests wait for a row, or text must be looked at.
+        next program waits for the replies, or text must be looked at; where requests wait for a
+        row, only the calls that have ended.
         """
         self._set_sampler_state()
         state, c = self._device_state.sampler_state, self._config
@@ -110,10 +111,11 @@ class ModelRunner:
         self.counts["sampled_tokens"] += int(decoded.num_written.sum())
         self.counts["fed_tokens"] += int(decoded.num_fed.sum())
         self._unsettled = _Unsettled(rows, decoded, prefilled, version)
-        ready = state.num_live
-        if self._scheduler.has_queued or has_stop_strings:
+        if has_stop_strings:
             self._append_tokens()
-            ready = sum(1 for _ in self._slot_table.active)
+        elif self._scheduler.has_queued:
+            self._append_tokens(of_ended=True)
+        ready = sum(1 for _ in self._slot_table.active) if has_stop_strings else state.num_live
         if not self._scheduler.runs_at_once(ready):
             self.settle()
 
@@ -124,22 +126,26 @@ class ModelRunner:
         for future, call in undelivered:
             future.set_result(call)
 
-    def _append_tokens(self) -> None:
-        """Append the last program's tokens to their requests; finish or cancel requests."""
+    def _append_tokens(self, of_ended: bool = False) -> None:
+        """Append the last program's tokens to their requests; finish or cancel requests.
+
+        With `of_ended` only to those that have nothing left to sample; the rest follows later.
+        """
         if self._unsettled is None:
             return
-        last, self._unsettled = self._unsettled, None
-        decoded = last.chunk
-        columns = [x.tolist() for x in (decoded.tokens, decoded.logp, decoded.entropy)]
+        last, decoded = self._unsettled, self._unsettled.chunk
+        if not of_ended:
+            self._unsettled = None
         num_fed, num_written = decoded.num_fed.tolist(), decoded.num_written.tolist()
+        columns = [np.asarray(x) for x in (decoded.tokens, decoded.logp, decoded.entropy)]
+        is_live = self._device_state.sampler_state.is_live.tolist()
         for i, slot, request in last.rows:
-            if slot.request is not request:
-                continue  # it had ended before the program
+            if slot.request is not request or (of_ended and is_live[i]):
+                continue  # it had ended before, or has not ended yet
             request.prefilled = request.prefilled or last.prefilled
             span = slice(num_fed[i], num_fed[i] + num_written[i])
             slot.num_cached_tokens += span.stop
-            tokens, logp, entropy = (column[i][span] for column in columns)
-            request.append(tokens, logp, entropy, last.version)
+            request.append(*(column[i, span] for column in columns), version=last.version)
             if self._config.alternatives:
                 request.alternatives += list(decoded.alternatives[i, span])
                 request.alternative_logp += list(decoded.alternative_logp[i, span])
@@ -198,7 +204,7 @@ class ModelRunner:
         assert self._detokenize is not None
 
         def has_stop_string(n: int) -> bool:
-            text = self._detokenize(request.tokens[:n])  # type: ignore[misc]
+            text = self._detokenize(request.tokens[:n].tolist())  # type: ignore[misc]
             return any(stop in text for stop in request.sampling.stop_strings)
 
         if not has_stop_string(len(request.tokens)):

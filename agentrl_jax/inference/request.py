@@ -1,5 +1,6 @@
 """`Request`: a call in progress in a local engine."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +17,9 @@ from agentrl_jax.trajectories import Call, CallTime, FinishReason, RandomKey, Sa
 
 @dataclass(eq=False)
 class Request:
-    """A call in progress. The lists from `tokens` on have one entry per action token;
-    those of alternatives are empty where none are recorded. Times are as in `CallTime`.
+    """A call in progress. The columns from `tokens` on have one entry per action token, as arrays
+    of numbers, which cost the garbage collector nothing; those of alternatives are empty where none
+    are recorded. Times are as in `CallTime`.
     """
 
     ids: np.ndarray  # int32: the prompt
@@ -31,10 +33,10 @@ class Request:
     submitted: float = field(default_factory=epoch_seconds)
     admitted: float = 0.0
     prefilled: float = 0.0  # 0: not yet
-    tokens: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    entropy: list[float] = field(default_factory=list)
-    version: list[int] = field(default_factory=list)
+    tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    logp: "array[float]" = field(default_factory=lambda: array("f"))
+    entropy: "array[float]" = field(default_factory=lambda: array("f"))
+    version: "array[int]" = field(default_factory=lambda: array("i"))
     alternatives: list[np.ndarray] = field(default_factory=list)
     alternative_logp: list[np.ndarray] = field(default_factory=list)
 
@@ -48,7 +50,7 @@ class Request:
         n = len(self.ids)
         if stop <= n:
             return self.ids[start:stop]
-        action = np.asarray(self.tokens[max(start - n, 0) : stop - n], np.int32)
+        action = np.asarray(self.tokens[max(start - n, 0) : stop - n])
         return np.concatenate([self.ids[start:], action])
 
     def chunk_end(self, start: int, chunk: int) -> int:
@@ -106,20 +108,20 @@ class Request:
     def force(self, tokens: tuple[int, ...], version: int, alternatives: int) -> None:
         """Begin the action with tokens that are certain: log-prob and entropy 0."""
         n = len(tokens)
-        self.tokens, self.version = list(tokens), [version] * n
-        self.logp, self.entropy = [0.0] * n, [0.0] * n
+        self.tokens, self.version = array("i", tokens), array("i", [version]) * n
+        self.logp, self.entropy = array("f", [0.0]) * n, array("f", [0.0]) * n
         if alternatives:
             self.alternatives = [np.full(alternatives, -1, np.int32)] * n
             self.alternative_logp = [np.zeros(alternatives, np.float32)] * n
 
     def append(
-        self, tokens: list[int], logp: list[float], entropy: list[float], version: int
+        self, tokens: np.ndarray, logp: np.ndarray, entropy: np.ndarray, version: int
     ) -> None:
         """Append sampled tokens to the action."""
-        self.tokens += tokens
-        self.logp += logp
-        self.entropy += entropy
-        self.version += [version] * len(tokens)
+        self.tokens.frombytes(np.asarray(tokens, np.int32).tobytes())
+        self.logp.frombytes(np.asarray(logp, np.float32).tobytes())
+        self.entropy.frombytes(np.asarray(entropy, np.float32).tobytes())
+        self.version.extend(array("i", [version]) * len(tokens))
 
     def truncate(self, num_tokens: int) -> None:
         """Drop all action tokens but the first `num_tokens`."""
@@ -139,8 +141,7 @@ class Request:
     ) -> Call:
         """The finished call, with the row in which it ran and its checksum."""
         n = len(self.tokens)
-        action, logp = np.asarray(self.tokens, np.int32), np.asarray(self.logp, np.float32)
-        version = np.asarray(self.version, np.int32)
+        action, logp, version = map(np.array, (self.tokens, self.logp, self.version))
         has_alternatives = len(self.alternatives) == n > 0
         return Call(
             prompt=self.ids,
@@ -150,7 +151,7 @@ class Request:
             sampling=self.sampling,
             finish_reason=reason,
             key=self.key,
-            entropy=np.asarray(self.entropy, np.float32),
+            entropy=np.array(self.entropy),
             parent=self.parent if self.extends_parent() else None,
             image_spans=tuple((image.start, image.end) for image in self.images),
             images=tuple(image.image.part for image in self.images),

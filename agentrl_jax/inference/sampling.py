@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from agentrl_jax.hashed_bits import random_bits
 from agentrl_jax.pytree import AnyArray, pytree_dataclass
@@ -104,9 +104,14 @@ class SamplerState:
         return self.ints[:, _INT_FIELDS.index(name)]
 
     @property
+    def is_live(self) -> Bool[np.ndarray, "B"]:
+        """Whether each row has tokens to sample."""
+        return self._field("remaining") > 0
+
+    @property
     def num_live(self) -> int:
         """How many rows have tokens to sample."""
-        return int(np.count_nonzero(self._field("remaining") > 0))
+        return int(np.count_nonzero(self.is_live))
 
     @property
     def lengths(self) -> Int[np.ndarray, "B"]:

@@ -1,6 +1,7 @@
 """`Scheduler`: which requests run in which slots, and which program runs next on which rows."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +48,7 @@ class Scheduler:
         self._prefill_chunk = prefill_chunk
         self._num_shards, self._prefill_rows = num_shards, prefill_rows
         self._arrived: list[Request] = []  # since requests were last admitted
-        self._queue: list[Request] = []  # found no row then
+        self._queue: deque[Request] = deque()  # found no row then
         self._pending_copies: list[SlotCopy] = []
         self._mean_arrival_gap = 0.0  # seconds between two requests, a moving average
 
@@ -103,26 +104,27 @@ class Scheduler:
     def admit(self, evict: bool) -> None:
         """Give requests a row: their parent's, a free one, or with `evict` a waiting one.
 
-        While there is no such row, only those that have arrived since the last time are tried.
+        Only those that have just arrived are tried in their parent's row, so that the cost does not
+        grow with the queue.
         """
-        has_row = self._slot_table.has_row(evict)
-        requests, self._arrived = self._arrived, []
-        if has_row:
-            requests, self._queue = [*self._queue, *requests], []
-        without_row: list[Request] = []
-        for request in requests:
-            if not request.future.running() and not request.future.set_running_or_notify_cancel():
+        arrived, self._arrived = self._arrived, []
+        for request in arrived:
+            if not request.future.set_running_or_notify_cancel():
                 continue  # cancelled before it was admitted
             # First those that reuse their row: others may evict the rows that are waiting.
             if not self._slot_table.reuse_parent(request):
-                without_row.append(request)
-        for request in without_row:
-            has_row = has_row and self._slot_table.has_row(evict)
-            copies = self._slot_table.admit(request, evict) if has_row else None
-            if copies is None:
                 self._queue.append(request)
+        num_rows = self._slot_table.num_rows(evict) if self._queue else 0
+        without_row: list[Request] = []
+        while num_rows and self._queue:
+            request = self._queue.popleft()
+            copies = self._slot_table.admit(request, evict)
+            if copies is None:
+                without_row.append(request)  # there is none in its parent's shard
             else:
                 self._pending_copies += copies
+                num_rows -= 1
+        self._queue.extendleft(reversed(without_row))
 
     def take_copies(self) -> list[SlotCopy]:
         """The copies that the admitted requests need, which are then no longer pending."""

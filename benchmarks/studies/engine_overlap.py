@@ -3,19 +3,14 @@
     python benchmarks/studies/engine_overlap.py --rows=256 --step_ms=5
 
 A decode step takes `--step_ms`, however many rows are live; a prefill program takes as long as
-`--prefill_steps` decode steps. Tokens are drawn by a hash of the row's key; calls end after
-`--shortest` to `--longest` tokens. A line of JSON: the fraction of the time in which a program ran,
-and that of the rows' steps which sampled a token.
+`--prefill_steps` decode steps. Calls end after `--shortest` to `--longest` tokens. A line of JSON:
+the fraction of the time in which a program ran, and that of the rows' steps which sampled a token.
 """
 
 import argparse
-import gc
 import itertools
 import json
-import queue
-import threading
 import time
-from concurrent.futures import Future
 from typing import Any
 from unittest import mock
 
@@ -29,6 +24,7 @@ from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.inference.programs import Programs
 from agentrl_jax.launch.benchmarks import harness
 from agentrl_jax.launch.benchmarks.synthetic_envs import DelayedInlinePool
+from agentrl_jax.launch.garbage_collection import collect_seldom
 from agentrl_jax.models.decoder import DecoderConfig
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
@@ -38,33 +34,24 @@ STOP_ID = 0
 
 
 class Device:
-    """A thread that runs one program after another, each for some seconds."""
+    """Runs one program after another, each for some seconds; nothing of it needs a thread."""
 
     def __init__(self) -> None:
         self.busy_seconds = 0.0
-        self._programs: queue.Queue[tuple[float, Future[None]]] = queue.Queue()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._end = 0.0
 
-    def start(self, seconds: float) -> "Future[None]":
-        """Queue a program."""
-        done = Future[None]()
-        self._programs.put((seconds, done))
-        return done
-
-    def _run(self) -> None:
-        while True:
-            seconds, done = self._programs.get()
-            begin = time.perf_counter()
-            time.sleep(seconds)
-            self.busy_seconds += time.perf_counter() - begin
-            done.set_result(None)
+    def start(self, seconds: float) -> float:
+        """Queue a program; when it will have run."""
+        self._end = max(self._end, time.perf_counter()) + seconds
+        self.busy_seconds += seconds
+        return self._end
 
 
 class LaterChunk:
     """What a decode program returns before it has run."""
 
-    def __init__(self, chunk: DecodeChunk, done: "Future[None]") -> None:
-        self.chunk, self.done = chunk, done
+    def __init__(self, chunk: DecodeChunk, end: float) -> None:
+        self.chunk, self.end = chunk, end
 
 
 class EmulatedPrograms:
@@ -74,7 +61,7 @@ class EmulatedPrograms:
         self.device, self._a = Device(), arguments
         self.live_steps, self.steps = 0, 0
         self._lengths = np.random.default_rng(0)
-        self._rest: dict[bytes, int] = {}  # tokens that a call still samples, by key
+        self._rest = np.zeros(arguments.rows, np.int64)  # tokens that each row's call still samples
 
     def state(self, engine: LocalEngine) -> np.ndarray:
         """Time, CPU time, busy seconds, tokens, decode steps, prefill and decode programs."""
@@ -91,23 +78,18 @@ class EmulatedPrograms:
 
     def _decode(self, _: Any, cache: Any, ints: Any, floats: Any, low: Any, high: Any) -> Any:
         remaining, written, pending = ints[:, 2], ints[:, 3], ints[:, 4]
-        rest = np.zeros(len(ints), np.int64)
-        for i in np.flatnonzero(remaining > 0):
-            key = ints[i, 7:9].tobytes()
-            if written[i] == 0:
-                self._rest[key] = int(self._lengths.integers(self._a.shortest, self._a.longest + 1))
-            rest[i] = min(self._rest[key], remaining[i])
+        lengths = self._lengths.integers(self._a.shortest, self._a.longest + 1, len(ints))
+        self._rest = np.where(written == 0, lengths, self._rest)
         live = remaining > 0
+        rest = np.where(live, np.minimum(self._rest, remaining), 0)
         ends = (pending + rest)[live]
         steps = int(min(high, max(low, ends.min()), ends.max()))
         fed = np.where(live, np.minimum(pending, steps), 0).astype(np.int32)
-        wrote = np.where(live, np.minimum(rest, steps - fed), 0).astype(np.int32)
+        wrote = np.minimum(rest, steps - fed).astype(np.int32)
+        self._rest -= wrote
         tokens = np.full((len(ints), int(high)), 97, np.int32)
-        for i in np.flatnonzero(live):
-            key = ints[i, 7:9].tobytes()
-            self._rest[key] -= int(wrote[i])
-            if self._rest[key] == 0:
-                tokens[i, fed[i] + wrote[i] - 1] = STOP_ID
+        ended = np.flatnonzero(live & (self._rest == 0))
+        tokens[ended, fed[ended] + wrote[ended] - 1] = STOP_ID
         self.live_steps, self.steps = self.live_steps + int(wrote.sum()), self.steps + steps
         zeros = np.zeros(tokens.shape, np.float32)
         empty = np.zeros((*tokens.shape, 0), np.float32)
@@ -131,12 +113,16 @@ def measure(arguments: argparse.Namespace, multiple: float, delay: float) -> dic
     def device_get(tree: Any) -> Any:
         if not isinstance(tree, LaterChunk):
             return get(tree)
-        tree.done.result()
+        time.sleep(max(0.0, tree.end - time.perf_counter()))
         return tree.chunk
 
     positions = harness.episode_length(a.turns, 16, a.longest + 1, 8)
     config = EngineConfig(
-        rows=a.rows, parked_slots=max(0, slots - a.rows), positions=positions, prefill_chunk=32
+        rows=a.rows,
+        parked_slots=max(0, slots - a.rows),
+        positions=positions,
+        prefill_chunk=32,
+        prefill_tokens=32 * a.rows,  # as on an accelerator
     )
     with (
         mock.patch.object(device_state, "compile_programs", lambda *_: emulated.programs()),
@@ -187,8 +173,7 @@ def main() -> None:
     parser.add_argument("--prefill_steps", type=float, default=2.0)
     parser.add_argument("--delays", default="0", help="In mean times of a turn's tokens.")
     arguments = parser.parse_args()
-    gc.collect()
-    gc.freeze()  # as agentrl-train
+    collect_seldom()
     turn = (arguments.shortest + arguments.longest) / 2 * arguments.step_ms / 1e3
     for multiple in map(float, arguments.delays.split(",")):
         print(

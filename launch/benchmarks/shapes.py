@@ -14,6 +14,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.inference.local_engine import LocalEngine
 from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.launch.garbage_collection import collect_seldom
 from agentrl_jax.models import presets
 from agentrl_jax.models.decoder import Decoder, DecoderConfig, parameter_count
 
@@ -107,7 +108,9 @@ class EngineSetup:
             mesh=MeshConfig(data=self.devices),
             **overrides,
         )
-        return LocalEngine(policy, config, params)
+        engine = LocalEngine(policy, config, params)
+        collect_seldom()  # as where agents are trained, evaluated and served
+        return engine
 
 
 def run_environment() -> dict[str, Any]:
