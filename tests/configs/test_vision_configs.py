@@ -1,5 +1,5 @@
 """The experiments of policies that see: their demonstrations fit the sizes of their engine, batches
-and actions, and the sides of a comparison differ in the method alone.
+and actions.
 """
 
 import importlib
@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.comparison_tables import check_comparison_tables, check_sides
 from support.cut_down import all_variants
 from support.demonstrated import demonstrations
 
 from agentrl_jax.images.prompts import IMAGE
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
-from agentrl_jax.launch.benchmarks.claims.vision_registry import VISION_COMPARISONS
 from agentrl_jax.models.vision.tokenizer import VisionBPETokenizer
 from agentrl_jax.training.config import Experiment
 
@@ -60,13 +57,3 @@ def test_the_bpe_tokenizer_shows_images_tools_and_digits():
         tokenize=False,
     )
     assert "turn: Turn it." in text and text.count(IMAGE) == 1
-
-
-@pytest.mark.parametrize("comparison", VISION_COMPARISONS, ids=lambda x: x.name)
-def test_the_sides_of_a_comparison_differ_in_the_method_alone(comparison: Comparison):
-    check_sides(comparison)
-
-
-def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
-    page, cached = ROOT / "docs" / "vision_systems.md", ROOT / "benchmarks" / "results" / "vision"
-    check_comparison_tables(page, VISION_COMPARISONS, cached)

@@ -4,13 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.comparison_tables import check_comparison_tables, check_sides
 
 from agentrl_jax.envs.code.generators import GENERATORS
 from agentrl_jax.envs.code.protocols import PROTOCOLS
 from agentrl_jax.launch import doc_tables
-from agentrl_jax.launch.benchmarks.claims.code_registry import CODE_COMPARISONS
-from agentrl_jax.launch.benchmarks.claims.comparison import Comparison
 from agentrl_jax.launch.benchmarks.code_problems import (
     SESSIONS,
     CodeProblemsBench,
@@ -38,13 +35,3 @@ def test_steps_are_measured_with_and_without_code():
     report = CodeProblemsBench(seconds=0.1).run()
     rates = report["steps_per_second"]
     assert rates.keys() == SESSIONS.keys() and all(rate > 1 for rate in rates.values())
-
-
-def test_the_pages_tables_of_comparisons_are_those_of_the_cached_cells():
-    cached = PAGE.parents[1] / "benchmarks" / "results" / "code"
-    check_comparison_tables(PAGE, CODE_COMPARISONS, cached)
-
-
-@pytest.mark.parametrize("comparison", CODE_COMPARISONS, ids=lambda comparison: comparison.name)
-def test_the_sides_of_a_comparison_differ_in_the_method_alone(comparison: Comparison):
-    check_sides(comparison)
