@@ -8,7 +8,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,9 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 OnExceeded = Callable[[int], None]  # is called with the bytes, on the watch's thread
 
 
-class _Process(NamedTuple):
+class Process(NamedTuple):
+    """What Linux tells of a process."""
+
     parent: int
     session: int
     resident: int  # bytes; pages that are shared with others count in full
@@ -70,8 +72,8 @@ class MemoryWatch:
     def _look(self) -> None:
         with self._lock:
             watched = dict(self._watched)
-        processes = dict(_processes()) if watched else {}
-        members = _members(processes, watched)
+        processes = dict(running_processes()) if watched else {}
+        members = process_members(processes, watched)
         for pid, on_exceeded in watched.items():
             size = sum(processes[p].resident for p in members[pid])
             if size > self._limit:
@@ -96,7 +98,7 @@ def resident_bytes() -> int:
     return 0
 
 
-def _processes() -> Iterator[tuple[int, _Process]]:
+def running_processes() -> Iterator[tuple[int, Process]]:
     """All processes by their id."""
     for name in os.listdir(PROC):
         if name.isdecimal():
@@ -104,14 +106,14 @@ def _processes() -> Iterator[tuple[int, _Process]]:
                 stat = (PROC / name / "stat").read_bytes()  # "71 (name) S 1 71 71 ..."
                 fields = stat.rpartition(b")")[2].split()
                 resident = int(fields[21]) * PAGE_BYTES
-                yield int(name), _Process(int(fields[1]), int(fields[3]), resident)
+                yield int(name), Process(int(fields[1]), int(fields[3]), resident)
 
 
-def _members(
-    processes: Mapping[int, _Process], watched: Mapping[int, OnExceeded]
+def process_members(
+    processes: Mapping[int, Process], leaders: Iterable[int]
 ) -> dict[int, list[int]]:
-    """For each watched process those of its session and its descendants, itself included."""
-    members: dict[int, list[int]] = {pid: [] for pid in watched}
+    """For each leader the processes of its session and its descendants, itself included."""
+    members: dict[int, list[int]] = {pid: [] for pid in leaders}
     for pid, process in processes.items():
         if process.session in members:
             members[process.session].append(pid)

@@ -26,7 +26,7 @@ from typing import Any
 from agentrl_jax.rollout.strategy import ScriptedEpisodes
 from agentrl_jax.training.builders import make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
-from agentrl_jax.workers.memory_watch import PAGE_BYTES
+from agentrl_jax.workers.memory_watch import process_members, running_processes
 from agentrl_jax.workers.pool import Task
 
 PARTS, WARM_PARTS = 10, 3
@@ -41,28 +41,22 @@ def parse_member(text: str) -> tuple[str, dict[str, Any], str]:
 
 
 def worker_usage() -> dict[str, tuple[float, int]]:
-    """By interpreter: resident megabytes and open files of the worker and its descendants."""
-    parents: dict[int, int] = {}
+    """By interpreter: resident megabytes and open files of the worker and all that it started."""
+    processes = dict(running_processes())
     programs: dict[int, str] = {}
-    for name in filter(str.isdecimal, os.listdir("/proc")):
+    for pid, process in processes.items():
         with contextlib.suppress(OSError):
-            stat = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
-            command = Path("/proc", name, "cmdline").read_bytes().decode().split("\0")
-            parents[int(name)] = int(stat[1])
-            if int(stat[1]) == os.getpid() and "agentrl_jax.workers.server" in command:
-                programs[int(name)] = command[0]
+            command = Path("/proc", str(pid), "cmdline").read_bytes().decode().split("\0")
+            if process.parent == os.getpid() and "agentrl_jax.workers.server" in command:
+                programs[pid] = command[0]
     usage: dict[str, tuple[float, int]] = dict.fromkeys(programs.values(), (0.0, 0))
-    for pid in parents:
-        root = pid
-        while root not in programs and root in parents:
-            root = parents[root]
-        if root in programs:
-            megabytes, files = usage[programs[root]]
+    for worker, members in process_members(processes, programs).items():
+        megabytes, files = usage[programs[worker]]
+        for pid in members:
+            megabytes += processes[pid].resident / 2**20
             with contextlib.suppress(OSError):
-                pages = int(Path("/proc", str(pid), "statm").read_bytes().split()[1])
-                megabytes += pages * PAGE_BYTES / 2**20
                 files += len(os.listdir(f"/proc/{pid}/fd"))
-            usage[programs[root]] = megabytes, files
+        usage[programs[worker]] = megabytes, files
     return usage
 
 
