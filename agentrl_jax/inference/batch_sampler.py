@@ -50,7 +50,7 @@ def sample_branches(
     cache = policy.apply(params, inputs, policy.init_cache(texts, positions)).cache
     rows = jax.tree.map(lambda x: x[chain], cache)
     steps = jnp.int32(positions)  # the program ends when no row is live
-    return decode(policy, positions, 0, sync_shards, params, rows, ints, floats, steps, steps)[1]
+    return decode(policy, positions, 0, 0, sync_shards, params, rows, ints, floats, steps, steps)[1]
 
 
 @dataclass(eq=False)

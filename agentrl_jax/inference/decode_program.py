@@ -1,5 +1,6 @@
 """The decode program: a loop that samples one token per step for every live row."""
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from agentrl_jax.inference.prompt_lookup import CheckedTokens, check_tokens, guess_tokens
 from agentrl_jax.inference.sampling import (
     MAX_FED_TOKENS,
     RowSamplingParams,
@@ -38,6 +40,7 @@ def decode(
     policy: Policy,
     buffer_steps: int,
     alternatives: int,
+    guesses: int,
     sync_shards: bool,
     params: Params,
     cache: KVCache,
@@ -54,8 +57,9 @@ def decode(
 
     Args:
         policy: the model.
-        buffer_steps: columns of the result; `max_steps` is at most this.
+        buffer_steps: `max_steps` is at most this.
         alternatives: how many of the likeliest tokens are recorded.
+        guesses: tokens that a step looks up and checks, see `prompt_lookup`.
         sync_shards: see above.
         params: the weights.
         cache: the KV cache of the rows.
@@ -74,11 +78,16 @@ def decode(
             ended, live = (jax.lax.pmax(x.astype(jnp.int32), "data") > 0 for x in (ended, live))
         return (loop.step < max_steps) & live & ~((loop.step >= min_steps) & ended)
 
-    empty = _empty_chunk(len(ints), buffer_steps, alternatives)
+    columns = buffer_steps * (1 + guesses) + (MAX_FED_TOKENS if guesses else 0)
+    empty = _empty_chunk(len(ints), columns, alternatives)
+    step = (
+        functools.partial(_guess_step, policy, alternatives, guesses, params)
+        if guesses
+        else functools.partial(_decode_step, policy, alternatives, params)
+    )
+    history = SamplerState.unpack_history(ints)
     loop = jax.lax.while_loop(
-        should_continue,
-        functools.partial(_decode_step, policy, alternatives, params),
-        _DecodeLoop(jnp.int32(0), start, cache, empty),
+        should_continue, step, _DecodeLoop(jnp.int32(0), start, cache, empty, history)
     )
     return loop.cache, loop.chunk
 
@@ -90,6 +99,7 @@ class _DecodeLoop(NamedTuple):
     rows: RowSamplingParams
     cache: KVCache
     chunk: DecodeChunk
+    history: Int[Array, "B history"]  # of no columns where nothing is looked up
 
 
 def _decode_step(
@@ -115,16 +125,90 @@ def _decode_step(
         rows=_advance(state, new.token, fed, wrote),
         cache=output.cache,
         chunk=chunk,
+        history=loop.history,
     )
 
 
-def _rope_positions(policy: Policy, state: RowSamplingParams) -> Int[Array, "3 B 1"] | None:
-    """Those of the rows' last tokens with M-RoPE, which are equal on all axes: no image follows."""
+def _guess_step(
+    policy: Policy, alternatives: int, guesses: int, params: Params, loop: _DecodeLoop
+) -> _DecodeLoop:
+    """As `_decode_step`, of each row's last token and what is looked up for it."""
+    state, history = loop.rows, loop.history
+    guessed = guess_tokens(state, history, guesses)
+    columns = jnp.arange(1 + guesses)[None]
+    live = jnp.asarray(state.remaining > 0)
+    inputs = PolicyInputs(
+        tokens=guessed.tokens,
+        positions=jnp.asarray(state.length)[:, None] + columns,
+        segment_ids=(live[:, None] & (columns < guessed.count[:, None])).astype(jnp.int32),
+        rope_positions=_rope_positions(policy, state, 1 + guesses),
+    )
+    output = policy.apply(params, inputs, loop.cache)
+    assert output.cache is not None
+    checked = check_tokens(state, guessed, policy.logits(params, output.hidden), alternatives)
+    num_written = jnp.sum(checked.is_written, axis=1, dtype=jnp.int32)
+    chunk = _write_tokens(loop.chunk, checked)
+    new = jnp.stack([x.token for x in checked.sampled], axis=1)
+    at = jnp.asarray(state.length)[:, None] + checked.num_fed[:, None] + 1 + columns
+    at = jnp.where(checked.is_written, at, history.shape[1])
+    feed_index = jnp.clip(
+        MAX_FED_TOKENS - state.pending + checked.num_fed - 1, 0, MAX_FED_TOKENS - 1
+    )
+    fed = jnp.take_along_axis(jnp.asarray(state.pending_tokens), feed_index[:, None], axis=1)[:, 0]
+    last_written = jnp.take_along_axis(new, jnp.maximum(num_written - 1, 0)[:, None], axis=1)[:, 0]
+    last_fed = jnp.where(checked.num_fed > 0, fed, state.last_token)
+    rows = dataclasses.replace(
+        state,
+        last_token=jnp.where(num_written > 0, last_written, last_fed),
+        length=state.length + checked.num_fed + num_written,
+        remaining=checked.remaining,
+        written=state.written + num_written,
+        pending=state.pending - checked.num_fed,
+    )
+    return _DecodeLoop(
+        step=loop.step + 1,
+        rows=rows,
+        cache=output.cache,
+        chunk=chunk,
+        history=history.at[jnp.arange(len(at))[:, None], at].set(new, mode="drop"),
+    )
+
+
+def _write_tokens(chunk: DecodeChunk, checked: CheckedTokens) -> DecodeChunk:
+    """The chunk with a step's tokens after those that its rows have."""
+    num_fed = chunk.num_fed + checked.num_fed
+    start, rows = num_fed + chunk.num_written, jnp.arange(len(num_fed))
+    past_end = chunk.tokens.shape[1]
+    for j, new in enumerate(checked.sampled):
+        at = jnp.where(checked.is_written[:, j], start + j, past_end)
+
+        def put(values: AnyArray, value: Array, at: Array = at) -> Array:
+            return jnp.asarray(values).at[rows, at].set(value, mode="drop")
+
+        chunk = dataclasses.replace(
+            chunk,
+            tokens=put(chunk.tokens, new.token),
+            logp=put(chunk.logp, new.logp),
+            entropy=put(chunk.entropy, new.entropy),
+            alternatives=put(chunk.alternatives, new.alternatives),
+            alternative_logp=put(chunk.alternative_logp, new.alternative_logp),
+        )
+    num_written = chunk.num_written + jnp.sum(checked.is_written, axis=1, dtype=jnp.int32)
+    return dataclasses.replace(chunk, num_fed=num_fed, num_written=num_written)
+
+
+def _rope_positions(
+    policy: Policy, state: RowSamplingParams, columns: int = 1
+) -> Int[Array, "3 B {columns}"] | None:
+    """Those of the rows' last tokens, and of what follows them, with M-RoPE: equal on all axes,
+    since no image follows.
+    """
     f = image_format(policy)
     if f is None or not f.multi_axis_rope:
         return None
-    positions = jnp.asarray(state.length) + jnp.asarray(state.rope_delta)
-    return jnp.broadcast_to(positions[None, :, None], (3, len(positions), 1))
+    last = jnp.asarray(state.length) + jnp.asarray(state.rope_delta)
+    positions = last[:, None] + jnp.arange(columns)[None]
+    return jnp.broadcast_to(positions[None], (3, *positions.shape))
 
 
 def _write_column(

@@ -40,6 +40,7 @@ class DeviceState:
         prefill_tokens: int,
         max_decode_steps: int,
         alternatives: int,
+        guesses: int,
         image_patches: Sequence[int],
         dtype: np.dtype,
     ) -> None:
@@ -63,7 +64,9 @@ class DeviceState:
         self._cache, self._parked_cache = (
             jax.jit(lambda s=s: _zero_cache(s), out_shardings=sharding)() for s in shapes
         )
-        self._programs = compile_programs(policy, mesh, shapes[0], max_decode_steps, alternatives)
+        self._programs = compile_programs(
+            policy, mesh, shapes[0], max_decode_steps, alternatives, guesses
+        )
         self._publication = Publication(policy, mesh, dtype)
         # One buffer is then that of several devices, and cannot be written for one of them.
         self._shares_buffers = self._on_cpu and self.num_shards > 1
@@ -73,7 +76,7 @@ class DeviceState:
             if image_patches
             else None
         )
-        self.sampler_state = SamplerState(rows)
+        self.sampler_state = SamplerState(rows, positions if guesses else 0)
         self._last_prefill: jax.Array | None = None  # is there when that program has run
 
     @property

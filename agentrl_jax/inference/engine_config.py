@@ -32,6 +32,9 @@ class EngineConfig:
     spans: int = 1
     batching_delay: float = 0.02  # longest wait for one more request before a program, in seconds
     alternatives: int = 0  # how many of the likeliest tokens are recorded with every token
+    # Tokens that a decode step guesses and checks along with the next one: those that followed the
+    # last two where they stood before in the row (prompt lookup). Calls stay the same.
+    guesses: int = field(default=0, metadata=OMITTED_AT_DEFAULT)
     # The numbers of patches for which a program of the vision tower is compiled, each of one image;
     # (): prompts hold no images.
     image_patches: tuple[int, ...] = field(default=(), metadata=OMITTED_AT_DEFAULT)
@@ -90,7 +93,7 @@ def validate_engine_config(config: EngineConfig, num_shards: int) -> None:
     c = config
     if (
         min(c.rows, c.prefill_chunk, c.min_decode_steps, c.spans) < 1
-        or min(c.parked_slots, c.prefill_tokens, c.alternatives, c.batch_rows) < 0
+        or min(c.parked_slots, c.prefill_tokens, c.alternatives, c.guesses, c.batch_rows) < 0
         or c.positions < 2 ** (c.spans - 1)
     ):
         raise UserError(

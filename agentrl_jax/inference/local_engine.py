@@ -72,6 +72,7 @@ class LocalEngine:
             prefill_tokens=c.prefill_tokens,
             max_decode_steps=c.max_decode_steps,
             alternatives=c.alternatives,
+            guesses=c.guesses,
             image_patches=c.image_patches,
             dtype=sampling_dtype(policy, c.dtype),
         )

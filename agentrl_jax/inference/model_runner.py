@@ -101,7 +101,9 @@ class ModelRunner:
         has_stop_strings = any(request.sampling.stop_strings for *_, request in rows)
         decoded, prefilled = self._device_state.decode(
             params,
-            self._scheduler.attention_length(state.longest_row(c.max_decode_steps)),
+            self._scheduler.attention_length(
+                state.longest_row(c.max_decode_steps * (1 + c.guesses))
+            ),
             c.min_decode_steps,
             c.min_decode_steps if has_stop_strings else c.max_decode_steps,
             self.settle,
@@ -173,6 +175,8 @@ class ModelRunner:
             if request is None:
                 state.ints[i] = 0
                 continue
+            if c.guesses:
+                state.history[i, : request.length] = request.token_slice(0, request.length)
             s, n = request.sampling, request.length
             remaining = min(s.budget - len(request.tokens), c.positions - n)
             state.set_row(

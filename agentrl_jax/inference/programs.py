@@ -136,7 +136,12 @@ def cache_sharding(mesh: Mesh, cache: Any) -> NamedSharding:
 
 
 def compile_programs(
-    policy: Policy, mesh: Mesh, cache: KVCache, max_decode_steps: int, alternatives: int = 0
+    policy: Policy,
+    mesh: Mesh,
+    cache: KVCache,
+    max_decode_steps: int,
+    alternatives: int = 0,
+    guesses: int = 0,
 ) -> Programs:
     """The programs, jitted, with donated caches; `cache` may consist of shapes."""
     data, replicated = PartitionSpec("data"), PartitionSpec()
@@ -157,7 +162,9 @@ def compile_programs(
         ),
         decode=jax.jit(
             per_shard(
-                functools.partial(decode, policy, max_decode_steps, alternatives, sync_shards),
+                functools.partial(
+                    decode, policy, max_decode_steps, alternatives, guesses, sync_shards
+                ),
                 (replicated, data, data, data, replicated, replicated),
                 (data, data),
             ),

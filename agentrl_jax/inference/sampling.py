@@ -11,6 +11,7 @@ from agentrl_jax.pytree import AnyArray, pytree_dataclass
 MAX_STOP_IDS = 4  # stop ids per row
 MAX_FED_TOKENS = 8  # prompt tokens that the decode program can feed before it samples
 _INT_FIELDS = ("last_token", "length", "remaining", "written", "pending", "top_k", "rope_delta")
+_NUM_INTS = len(_INT_FIELDS) + 2 + MAX_STOP_IDS + MAX_FED_TOKENS  # of a row, without its history
 
 
 @pytree_dataclass
@@ -38,9 +39,11 @@ class SamplerState:
     Transferring many small arrays to the device would cost more than sampling a token.
     """
 
-    def __init__(self, rows: int) -> None:
-        self.ints = np.zeros((rows, len(_INT_FIELDS) + 2 + MAX_STOP_IDS + MAX_FED_TOKENS), np.int32)
+    def __init__(self, rows: int, history: int = 0) -> None:
+        """With `history` positions of each row's tokens, where earlier ones are looked up."""
+        self.ints = np.zeros((rows, _NUM_INTS + history), np.int32)
         self.floats = np.ones((rows, 3), np.float32)
+        self.history = self.ints[:, _NUM_INTS:]
 
     def set_row(
         self,
@@ -76,7 +79,7 @@ class SamplerState:
             *stop_ids,
             *[-1] * (MAX_STOP_IDS - len(stop_ids)),
         ]
-        self.ints[row, self.ints.shape[1] - len(feed) :] = feed
+        self.ints[row, _NUM_INTS - len(feed) : _NUM_INTS] = feed
         self.floats[row] = floats
 
     def advance(
@@ -88,9 +91,11 @@ class SamplerState:
         """Bring all rows to where a decode program has left them."""
         fields = {name: self._field(name) for name in _INT_FIELDS}
         fed, wrote = np.flatnonzero(num_fed), np.flatnonzero(num_written)
-        position = MAX_FED_TOKENS - fields["pending"][fed] + num_fed[fed] - 1
-        fields["last_token"][fed] = self.ints[:, -MAX_FED_TOKENS:][fed, position]
+        position = _NUM_INTS - fields["pending"][fed] + num_fed[fed] - 1
+        fields["last_token"][fed] = self.ints[fed, position]
         fields["last_token"][wrote] = tokens[wrote, (num_fed + num_written)[wrote] - 1]
+        if self.history.shape[1]:
+            self._extend_history(tokens, num_fed, num_written)
         fields["length"][:] += num_fed + num_written
         fields["remaining"][:] -= num_written
         fields["written"][:] += num_written
@@ -98,6 +103,18 @@ class SamplerState:
         stops = self.ints[:, len(_INT_FIELDS) + 2 :][:, :MAX_STOP_IDS]
         stopped = (stops[wrote] == fields["last_token"][wrote, None]).any(axis=1)
         fields["remaining"][wrote[stopped]] = 0
+
+    def _extend_history(
+        self,
+        tokens: Int[np.ndarray, "B steps"],
+        num_fed: Int[np.ndarray, "B"],
+        num_written: Int[np.ndarray, "B"],
+    ) -> None:
+        """Append what each row sampled; its prompt is there."""
+        for row in np.flatnonzero(num_written):
+            start = int(self.lengths[row]) + int(num_fed[row]) + 1
+            new = tokens[row, num_fed[row] : num_fed[row] + num_written[row]]
+            self.history[row, start : start + len(new)] = new[: self.history.shape[1] - start]
 
     def _field(self, name: str) -> Int[np.ndarray, "B"]:
         """A view of one of `_INT_FIELDS`."""
@@ -125,11 +142,17 @@ class SamplerState:
         return int(np.max(after, initial=0, where=remaining > 0))
 
     @staticmethod
+    def unpack_history(ints: Int[Array, "B ints"]) -> Int[Array, "B history"]:
+        """Each row's tokens, on the device."""
+        return ints[:, _NUM_INTS:]
+
+    @staticmethod
     def unpack(ints: Int[Array, "B ints"], floats: Float[Array, "B 3"]) -> RowSamplingParams:
         """The fields of the two arrays, on the device."""
         fields, at = {name: ints[:, i] for i, name in enumerate(_INT_FIELDS)}, len(_INT_FIELDS)
         key = jax.lax.bitcast_convert_type(ints[:, at : at + 2], jnp.uint32)
-        stops, feed = ints[:, at + 2 : at + 2 + MAX_STOP_IDS], ints[:, at + 2 + MAX_STOP_IDS :]
+        stops = ints[:, at + 2 : at + 2 + MAX_STOP_IDS]
+        feed = ints[:, _NUM_INTS - MAX_FED_TOKENS : _NUM_INTS]
         return RowSamplingParams(
             **fields,
             key=key,

@@ -22,6 +22,12 @@ CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None:
     pytest.skip("chromium is not installed", allow_module_level=True)
 TASKS = ("miniwob.click-test-2", "miniwob.click-link", "miniwob.enter-text")
+MORE_TASKS = (
+    "choose-list", "click-button", "click-button-sequence", "click-checkboxes",
+    "click-checkboxes-large", "click-collapsible", "click-dialog", "click-dialog-2", "click-option",
+    "click-tab", "click-tab-2", "click-widget", "enter-password", "focus-text", "focus-text-2",
+    "login-user", "navigate-tree", "read-table", "search-engine", "email-inbox",
+)  # fmt: skip
 
 
 def browser_env(**options: Any) -> BrowserGym:
@@ -47,29 +53,42 @@ def page(observation: dict[str, Any]) -> str:
     return flatten(observation["axtree_object"], properties, skip_generic=True)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_messages_and_rewards_are_those_of_the_packages_loop(name: str):
+def check_episodes(name: str, seeds: range) -> list[float]:
+    """Compare episodes of random actions with those of the package's loop; their last rewards."""
     env, reference = browser_env(name=name, horizon=3), package_env(name)
     rewards = []
-    for seed in range(6):
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         ((opening,), _), turns = env.reset(seed=seed), 0
         # The task's seed is the first draw of the episode's generator.
         observation, _ = reference.reset(seed=int(np.random.default_rng(seed).integers(2**31)))
         assert opening.text == f"Goal: {observation['goal']}\n{page(observation)}\n"
-        is_over = False
+        is_over, reward = False, 0.0
         while not is_over and turns < 3:
             action = env.scripted_policies["random"](env, rng)
             (answer,), reward, is_over, is_cut, info = env.step(action)
             observation, reference_reward, reference_over, *_ = reference.step(str(action))
             turns += 1
-            assert info["legal"] and answer.text == f"{page(observation)}\n"
+            assert answer.text.endswith(f"{page(observation)}\n")
+            assert info["legal"] == (not observation["last_action_error"])
             assert (reward, is_over) == (reference_reward, reference_over)
             assert is_cut == (turns == 3 and not is_over)
         rewards.append(reward)
     env.close()
     reference.close()
+    return rewards
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_messages_and_rewards_are_those_of_the_packages_loop(name: str):
+    rewards = check_episodes(name, range(6))
     assert name == "miniwob.enter-text" or 1.0 in rewards  # a random click is right now and then
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MORE_TASKS)
+def test_a_hundred_episodes_are_those_of_the_packages_loop(name: str):
+    assert len(check_episodes(f"miniwob.{name}", range(100, 105))) * len(MORE_TASKS) == 100
 
 
 def test_failed_and_foreign_code_is_answered_and_not_run(tmp_path):

@@ -104,6 +104,18 @@ def test_turns_extend_the_cache_and_add_images(kind: str, engine: LocalEngine):
     engine.release(call)
 
 
+def test_guesses_from_the_prompt_do_not_change_calls(kind: str, engine: LocalEngine):
+    policy, _ = policy_and_params(kind)
+    guessing = start_engine(kind, guesses=3)
+    for key in range(3):
+        ids, images = prompt_of([3, model_image(policy, 9, 30, key), *[1, 2, 1, 2, 1, 2]], key)
+        call, expected = (sampled(x, ids, images, key, budget=12) for x in (guessing, engine))
+        assert call.action.tolist() == expected.action.tolist()
+        assert_is_reference(kind, call, images)
+        engine.release(expected)
+    guessing.close()
+
+
 def test_an_image_is_encoded_once_for_a_group(kind: str, engine: LocalEngine):
     policy, _ = policy_and_params(kind)
     ids, images = prompt_of([2, model_image(policy, 20, 20, 7), 9])
