@@ -56,7 +56,7 @@ class LanguageModel:
         """Of a folder, or of a model by its name."""
         self.policy, params = models.load(name)
         self.tokenizer = FolderTokenizer(name)(())
-        self._encode = DocumentEncoder(self.tokenizer, END_OF_TEXT)
+        self.encode = DocumentEncoder(self.tokenizer, END_OF_TEXT)
         self._renderer = ChatRenderer(self.tokenizer)
         self._engine = LocalEngine(self.policy, ENGINE, params)
         score = continuation_logp(self.policy)
@@ -64,20 +64,22 @@ class LanguageModel:
 
     def evaluate(self, exercises: Sequence[Exercise]) -> DomainResult:
         """Loss on the documents, and answers to the prompts."""
-        documents = [self._encode(exercise.document) for exercise in exercises]
+        documents = [self.encode(exercise.document) for exercise in exercises]
         predicted = [ids[1:] for ids in documents]
         return DomainResult(
             count=len(exercises),
             tokens=sum(map(len, predicted)),
             text_bytes=sum(len(self.tokenizer.decode(ids).encode()) for ids in predicted),
-            nats=-sum(self._logp(documents)),
+            nats=-sum(self.logp(documents, [np.arange(len(ids)) > 0 for ids in documents])),
             unigram_nats=-float(sum(self._unigram_logp[ids].sum() for ids in predicted)),
             right=sum(self._is_right(exercises)),
         )
 
-    def _logp(self, documents: Sequence[np.ndarray]) -> list[float]:
-        """The log-probability of each document's tokens after the first."""
-        scored = [self._scorer.submit(ids, np.arange(len(ids)) > 0) for ids in documents]
+    def logp(
+        self, documents: Sequence[np.ndarray], are_scored: Sequence[np.ndarray]
+    ) -> list[float]:
+        """The log-probability of each document's scored tokens, each given all before it."""
+        scored = [self._scorer.submit(*pair) for pair in zip(documents, are_scored, strict=True)]
         return [score.result() for score in scored]
 
     @functools.cached_property
@@ -85,7 +87,7 @@ class LanguageModel:
         """log((n_v + 1) / sum_u (n_u + 1)) of each token v."""
         counts: Counter[int] = Counter()
         for document in Corpus(BASELINE_DOCUMENTS)():
-            counts.update(self._encode(document)[1:].tolist())
+            counts.update(self.encode(document)[1:].tolist())
         numbers = np.array([counts[token] + 1 for token in range(len(self.tokenizer))])
         return np.log(numbers / numbers.sum())
 

@@ -1,0 +1,48 @@
+"""How often a language model's answers about pages that it is shown are right.
+
+    python benchmarks/studies/reading.py agentrl/read-4m --questions=100
+
+Pages and questions are those of `ReadingDocuments`, of an encyclopedia that the training of
+`configs/reading_model.py` does not have, with up to three further pages; answers are greedy. A line
+of JSON: the share of right answers by the number of hops, and where the pages do not tell.
+"""
+
+import argparse
+import json
+from typing import Any
+
+from agentrl_jax.corpus.exercise import Exercise
+from agentrl_jax.documents import ChatDocument
+from agentrl_jax.envs.search.reading_documents import ReadingDocuments
+from agentrl_jax.launch.benchmarks.language_model import LanguageModel
+
+WORLD = 0  # the encyclopedia of the experiments on searching
+KINDS: dict[str, dict[str, Any]] = {
+    "one_hop": {"hops": (1,), "unknown": 0},
+    "two_hops": {"hops": (2,), "unknown": 0},
+    "unknown": {"hops": (1, 2), "unknown": 100},
+}
+
+
+def exercises(kind: str, count: int) -> list[Exercise]:
+    """Questions with their pages, of one kind."""
+    options = {"questions": 1, "noise": 3, **KINDS[kind]}
+    documents = ReadingDocuments(documents=count, first_world=WORLD, **options)
+    return [Exercise(ChatDocument(x.messages[:-1]), x.messages[-1]) for x in documents()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="a folder, or the name of a model that ships")
+    parser.add_argument("--questions", type=int, default=50)
+    flags = parser.parse_args()
+    with LanguageModel(flags.model) as model:
+        shares = {}
+        for kind in KINDS:
+            result = model.evaluate(exercises(kind, flags.questions))
+            shares[kind] = round(result.right / result.count, 3)
+    print(json.dumps(shares))
+
+
+if __name__ == "__main__":
+    main()
