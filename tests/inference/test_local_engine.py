@@ -773,6 +773,7 @@ def test_an_invalid_request_is_refused(stub_engine: LocalEngine):
         {"min_decode_steps": 0},
         {"spans": 0},
         {"positions": 3, "spans": 3},
+        {"guesses": -1},
     ],
 )
 def test_an_invalid_engine_config_is_refused(wrong: dict[str, int]):
