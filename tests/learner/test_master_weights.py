@@ -170,7 +170,14 @@ def test_an_engine_holds_and_computes_with_the_compute_dtype_of_its_policy():
     mesh, dtype = device_mesh(tensor=2), sampling_dtype(POLICY)
     sizes = {"rows": 2, "parked_slots": 0, "positions": 16, "prefill_chunk": 4, "prefill_tokens": 0}
     state = DeviceState(
-        POLICY, mesh, **sizes, max_decode_steps=8, alternatives=0, image_patches=(), dtype=dtype
+        POLICY,
+        mesh,
+        **sizes,
+        max_decode_steps=8,
+        alternatives=0,
+        guesses=0,
+        image_patches=(),
+        dtype=dtype,
     )
     weights = state.put_weights(params)
     numbers = (jnp.zeros(shape, jnp.int32) for shape in (2, (2, 4), 2, 2))
