@@ -202,7 +202,7 @@ class StepGate(TrainerCallback):
         self._start_time = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        last = self.trainer.last
+        last = self.trainer.last_rollout
         rates = {name: last[name] for name in ("rollout_seconds", "sampled_tokens", "turns")}
         self._measurements.append({"seconds": time.perf_counter() - self._start_time} | rates)
         if state.global_step <= self._args.warm:
@@ -224,7 +224,7 @@ class StepGate(TrainerCallback):
 
     def _episode_shape(self) -> dict[str, int]:
         """What an episode was in the last warm step."""
-        last, episodes = self.trainer.last, self._args.prompts * self._args.group
+        last, episodes = self.trainer.last_rollout, self._args.prompts * self._args.group
         return {
             "turns": round(last["turns"]), "prompt": round(last["prompt"]),
             "new": round(last["sampled_tokens"] / episodes / last["turns"]),
@@ -244,10 +244,10 @@ def run_plain(trainer: Any, args: Any, pipe: Pipe, params: int) -> None:
         for count in THREADS:
             torch.set_num_threads(count)
             trainer._generate(prompts)
-            seconds.append(trainer.last["rollout_seconds"])
+            seconds.append(trainer.last_rollout["rollout_seconds"])
         return {
             "seconds": min(seconds),
-            "sampled_tokens": trainer.last["sampled_tokens"],
+            "sampled_tokens": trainer.last_rollout["sampled_tokens"],
             "prefill_tokens": args.prompt * len(prompts),
         }
 
