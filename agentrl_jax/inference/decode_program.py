@@ -14,6 +14,7 @@ from agentrl_jax.inference.sampling import (
     RowSamplingParams,
     SampledTokens,
     SamplerState,
+    is_stop_id,
     sample,
 )
 from agentrl_jax.policy import KVCache, Params, Policy, PolicyInputs, image_format
@@ -119,10 +120,11 @@ def _decode_step(
     fed = live & (state.pending > 0)
     wrote = live & ~fed
     chunk = _write_column(loop.chunk, loop.step, new, fed, wrote)
+    counts = fed.astype(jnp.int32), wrote.astype(jnp.int32)
     assert output.cache is not None
     return _DecodeLoop(
         step=loop.step + 1,
-        rows=_advance(state, new.token, fed, wrote),
+        rows=_advance(state, new.token, *counts),
         cache=output.cache,
         chunk=chunk,
         history=loop.history,
@@ -151,23 +153,10 @@ def _guess_step(
     new = jnp.stack([x.token for x in checked.sampled], axis=1)
     at = jnp.asarray(state.length)[:, None] + checked.num_fed[:, None] + 1 + columns
     at = jnp.where(checked.is_written, at, history.shape[1])
-    feed_index = jnp.clip(
-        MAX_FED_TOKENS - state.pending + checked.num_fed - 1, 0, MAX_FED_TOKENS - 1
-    )
-    fed = jnp.take_along_axis(jnp.asarray(state.pending_tokens), feed_index[:, None], axis=1)[:, 0]
     last_written = jnp.take_along_axis(new, jnp.maximum(num_written - 1, 0)[:, None], axis=1)[:, 0]
-    last_fed = jnp.where(checked.num_fed > 0, fed, state.last_token)
-    rows = dataclasses.replace(
-        state,
-        last_token=jnp.where(num_written > 0, last_written, last_fed),
-        length=state.length + checked.num_fed + num_written,
-        remaining=checked.remaining,
-        written=state.written + num_written,
-        pending=state.pending - checked.num_fed,
-    )
     return _DecodeLoop(
         step=loop.step + 1,
-        rows=rows,
+        rows=_advance(state, last_written, checked.num_fed, num_written),
         cache=output.cache,
         chunk=chunk,
         history=history.at[jnp.arange(len(at))[:, None], at].set(new, mode="drop"),
@@ -251,27 +240,22 @@ def _empty_chunk(rows: int, steps: int, alternatives: int) -> DecodeChunk:
 
 def _advance(
     state: RowSamplingParams,
-    token: Int[Array, "B"],
-    fed: Bool[AnyArray, "B"],
-    wrote: Bool[AnyArray, "B"],
+    last_written: Int[Array, "B"],
+    num_fed: Int[AnyArray, "B"],
+    num_written: Int[AnyArray, "B"],
 ) -> RowSamplingParams:
-    """The rows after a step, in which each fed a prompt token, wrote `token`, or was not live."""
-    feed_index = jnp.clip(MAX_FED_TOKENS - state.pending, 0, MAX_FED_TOKENS - 1)
+    """The rows after a step in which each fed tokens of its prompt, then wrote some, of which
+    `last_written` is the last.
+    """
+    feed_index = jnp.clip(MAX_FED_TOKENS - state.pending + num_fed - 1, 0, MAX_FED_TOKENS - 1)
     fed_token = jnp.take_along_axis(state.pending_tokens, feed_index[:, None], axis=1)[:, 0]
-    stopped = jnp.any(token[:, None] == state.stop_ids, axis=-1)
-    remaining = jnp.where(stopped, 0, state.remaining - 1)
-    return RowSamplingParams(
-        last_token=jnp.where(fed, fed_token, jnp.where(wrote, token, state.last_token)),
-        length=state.length + (fed | wrote).astype(jnp.int32),
-        remaining=jnp.where(wrote, remaining, state.remaining),
-        written=state.written + wrote.astype(jnp.int32),
-        pending=state.pending - fed.astype(jnp.int32),
-        pending_tokens=state.pending_tokens,
-        key=state.key,
-        temperature=state.temperature,
-        top_k=state.top_k,
-        top_p=state.top_p,
-        min_p=state.min_p,
-        stop_ids=state.stop_ids,
-        rope_delta=state.rope_delta,
+    left = state.remaining - num_written
+    last_fed = jnp.where(num_fed > 0, fed_token, state.last_token)
+    return dataclasses.replace(
+        state,
+        last_token=jnp.where(num_written > 0, last_written, last_fed),
+        length=state.length + num_fed + num_written,
+        remaining=jnp.where((num_written > 0) & is_stop_id(state, last_written), 0, left),
+        written=state.written + num_written,
+        pending=state.pending - num_fed,
     )

@@ -15,6 +15,7 @@ from agentrl_jax.inference.sampling import (
     MAX_FED_TOKENS,
     RowSamplingParams,
     SampledTokens,
+    is_stop_id,
     sample,
 )
 from agentrl_jax.pytree import pytree_dataclass
@@ -74,12 +75,11 @@ def look_up(
 
 @pytree_dataclass
 class CheckedTokens:
-    """What a step samples: the first `num_written` columns of each row."""
+    """What a step samples: the first columns of each row, those that `is_written`."""
 
     sampled: tuple[SampledTokens, ...]  # one for each column
     is_written: Bool[Array, "B T"]
     num_fed: Int[Array, "B"]  # tokens of the prompt that were fed
-    remaining: Int[Array, "B"]  # after the step
 
 
 def check_tokens(
@@ -90,11 +90,9 @@ def check_tokens(
 ) -> CheckedTokens:
     """Sample after each input for as long as the next one is what was sampled."""
     guesses = logits.shape[1] - 1
-    pending, left = jnp.asarray(rows.pending), jnp.asarray(rows.remaining)
-    live = left > 0
+    pending, live = jnp.asarray(rows.pending), jnp.asarray(rows.remaining) > 0
     may_write = live & (pending <= guesses)
     sampled, is_written = [], []
-    remaining = left
     for j in range(guesses + 1):
         at = jnp.clip(guessed.num_prompt + j, 0, guesses)[:, None, None]
         column = jnp.take_along_axis(logits, at, axis=1)[:, 0]
@@ -102,16 +100,12 @@ def check_tokens(
         new = sample(column, at_column, alternatives)
         sampled.append(new)
         is_written.append(may_write)
-        stopped = jnp.any(new.token[:, None] == rows.stop_ids, axis=-1)
-        after = jnp.where(stopped, 0, remaining - 1)
-        remaining = jnp.where(may_write, after, remaining)
         if j < guesses:
             is_right = (guessed.tokens[:, j + 1] == new.token) & (j + 1 < guessed.count)
-            may_write &= is_right & (pending == 0) & (remaining > 0)
+            may_write &= is_right & (pending == 0) & ~is_stop_id(rows, new.token)
     num_fed = jnp.where(live, jnp.where(pending > guesses, guesses + 1, pending), 0)
     return CheckedTokens(
         sampled=tuple(sampled),
         is_written=jnp.stack(is_written, axis=1),
         num_fed=num_fed,
-        remaining=remaining,
     )

@@ -94,8 +94,11 @@ class SamplerState:
         position = _NUM_INTS - fields["pending"][fed] + num_fed[fed] - 1
         fields["last_token"][fed] = self.ints[fed, position]
         fields["last_token"][wrote] = tokens[wrote, (num_fed + num_written)[wrote] - 1]
-        if self.history.shape[1]:
-            self._extend_history(tokens, num_fed, num_written)
+        if num_positions := self.history.shape[1]:
+            for row in wrote:
+                start = int(self.lengths[row] + num_fed[row]) + 1
+                new = tokens[row, num_fed[row] : num_fed[row] + num_written[row]]
+                self.history[row, start : start + len(new)] = new[: num_positions - start]
         fields["length"][:] += num_fed + num_written
         fields["remaining"][:] -= num_written
         fields["written"][:] += num_written
@@ -103,18 +106,6 @@ class SamplerState:
         stops = self.ints[:, len(_INT_FIELDS) + 2 :][:, :MAX_STOP_IDS]
         stopped = (stops[wrote] == fields["last_token"][wrote, None]).any(axis=1)
         fields["remaining"][wrote[stopped]] = 0
-
-    def _extend_history(
-        self,
-        tokens: Int[np.ndarray, "B steps"],
-        num_fed: Int[np.ndarray, "B"],
-        num_written: Int[np.ndarray, "B"],
-    ) -> None:
-        """Append what each row sampled; its prompt is there."""
-        for row in np.flatnonzero(num_written):
-            start = int(self.lengths[row]) + int(num_fed[row]) + 1
-            new = tokens[row, num_fed[row] : num_fed[row] + num_written[row]]
-            self.history[row, start : start + len(new)] = new[: self.history.shape[1] - start]
 
     def _field(self, name: str) -> Int[np.ndarray, "B"]:
         """A view of one of `_INT_FIELDS`."""
@@ -162,6 +153,11 @@ class SamplerState:
             top_p=floats[:, 1],
             min_p=floats[:, 2],
         )
+
+
+def is_stop_id(rows: RowSamplingParams, token: Int[Array, "B"]) -> Bool[Array, "B"]:
+    """Whether each row's token ends its call."""
+    return jnp.any(token[:, None] == rows.stop_ids, axis=-1)
 
 
 def filter_logp(

@@ -1,10 +1,10 @@
 """How often a language model's answers about pages that it is shown are right.
 
-    python benchmarks/studies/reading.py agentrl/read-4m --questions=100
+    python benchmarks/studies/reading.py agentrl/base-4m --questions=40
 
-Pages and questions are those of `ReadingDocuments`, of an encyclopedia that the training of
-`configs/reading_model.py` does not have, with up to three further pages; answers are greedy. A line
-of JSON: the share of right answers by the number of hops, and where the pages do not tell.
+Pages and questions are those of `ReadingDocuments`, with up to three further pages; answers are
+greedy. A line of JSON: the share of right answers by the number of hops, and where the pages do not
+tell.
 """
 
 import argparse

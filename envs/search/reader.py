@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.index import generated_index
 from agentrl_jax.messages import Message, user
 from agentrl_jax.trajectories import Trajectory
@@ -21,6 +22,11 @@ def documents_of(trajectory: Trajectory) -> tuple[str, ...]:
     """The different results that the episode's searches showed."""
     results = [m.text for turn in trajectory.turns for m in turn.observation if m.role == "tool"]
     return tuple(dict.fromkeys(results))
+
+
+def page_text(page: Page, characters: int | None = None) -> str:
+    """A page as a document: its title and the first characters of its text; None: all."""
+    return f"(Title: {page.title}) {page.text[:characters]}"
 
 
 def reading_prompt(question: str, documents: Sequence[str]) -> Sequence[Message]:
@@ -54,8 +60,7 @@ class RetrievalPrompt:
         question = question_of(trajectory)
         index = generated_index(self.world_seed, self.pages, self.fillers)
         pages = index.search(question, self.top_k)
-        texts = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in pages]
-        return reading_prompt(question, texts)
+        return reading_prompt(question, [page_text(page, self.page_characters) for page in pages])
 
 
 def rationality_prompt(trajectory: Trajectory) -> Sequence[Message]:
@@ -100,7 +105,7 @@ class ReaderExamples:
         rng = random.Random(f"{trajectory.task} {trajectory.sample}")
         index = generated_index(self.world_seed, self.pages, self.fillers)
         others = rng.sample(index.pages, rng.randint(0, self.noise))
-        noise = [f"(Title: {page.title}) {page.text[: self.page_characters]}" for page in others]
+        noise = [page_text(page, self.page_characters) for page in others]
         documents = [*documents_of(trajectory), *noise]
         rng.shuffle(documents)
         info = trajectory.turns[-1].info

@@ -10,7 +10,7 @@ from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
-from agentrl_jax.envs.search.reader import UNKNOWN, reading_prompt
+from agentrl_jax.envs.search.reader import UNKNOWN, page_text, reading_prompt
 from agentrl_jax.messages import Message, assistant
 
 DOCUMENTS_PER_WORLD = 50
@@ -68,7 +68,7 @@ class ReadingDocuments:
         }
         titles |= set(rng.choice([*by_title], rng.integers(self.noise + 1), replace=False).tolist())
         order = rng.permutation(sorted(titles)).tolist()
-        documents = [f"(Title: {title}) {by_title[title].text}" for title in order]
+        documents = [page_text(by_title[title]) for title in order]
         messages: list[Message] = []
         for question in questions:
             known = set(titles_of(question)) <= titles

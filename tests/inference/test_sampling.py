@@ -150,7 +150,7 @@ def test_rows_are_advanced_on_the_host_as_on_the_device():
     num_fed, num_written = np.zeros((2, rows), np.int32)
     for step in range(steps):
         live, pending = np.asarray(device.remaining) > 0, np.asarray(device.pending)
-        fed, wrote = live & (pending > 0), live & (pending == 0)
+        fed, wrote = ((live & x).astype(np.int32) for x in (pending > 0, pending == 0))
         sampled[:, step] = random.integers(0, 99, rows)
         device = _advance(device, *map(jnp.asarray, (sampled[:, step], fed, wrote)))
         num_fed += fed
