@@ -90,10 +90,11 @@ class RolloutIndex:
                 del self._pending[next(iter(self._pending))]
                 self._needs_rebuild = True
             self._condition.notify()
-        if self._thread is None or not self._thread.is_alive():
-            self._start()
+            if self._thread is None or not self._thread.is_alive():
+                self._start()
 
     def _start(self) -> None:
+        """Start the writer, or start it again; the caller holds the lock."""
         if self._thread is not None:
             self._restarts += 1
             if self._restarts == MAX_RESTARTS + 1:
@@ -153,17 +154,19 @@ class RolloutIndex:
 
     def close(self) -> None:
         """Write the pending events; a writer thread that hangs is abandoned."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify()
-        if self._thread is not None:
-            if self._pending and not self._thread.is_alive():
-                self._start()
+        self._closed = True
+        while self._thread is not None and self._restarts <= MAX_RESTARTS:
+            with self._condition:
+                self._condition.notify()
+                if self._pending and not self._thread.is_alive():
+                    self._start()
             self._thread.join(CLOSE_TIMEOUT)
             if self._thread.is_alive():
                 self._log(
                     f"the rollout index is stuck and abandoned: {self._path.name} is not complete"
                 )
+            if self._thread.is_alive() or not self._pending:
+                return
 
 
 def insert_events(connection: sqlite3.Connection, events: Iterable[IndexEvent]) -> None:

@@ -3,6 +3,9 @@
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -119,3 +122,50 @@ def test_only_the_lines_of_the_phase_are_indexed(tmp_path: Path):
         (event.id, event.used_at_step, len(event.trajectories))
         for event in log_events(trajectory_log.read(log_path), "rl")
     ] == [(1, 4, 2)]
+
+
+def test_events_of_two_threads_restart_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The event loop and the trainer both hand in events, also at the moment of a failure."""
+
+    def writers() -> int:
+        return sum(thread.name == "rollout index" for thread in threading.enumerate())
+
+    running: list[int] = []
+    start, there = threading.Thread.start, threading.Barrier(2)
+
+    def counted_start(thread: threading.Thread) -> None:
+        start(thread)
+        time.sleep(0.02)  # before `put` knows of it
+        running.append(writers())
+
+    monkeypatch.setattr(threading.Thread, "start", counted_start)
+    index = RolloutIndex(tmp_path / "index.sqlite", list, "rl")
+
+    def put(id: int) -> None:
+        there.wait()
+        index.put(IndexEvent(id, f"task#{id}", 70, "started"))
+
+    with ThreadPoolExecutor(2) as pool:
+        wait(pool.submit(put, id) for id in range(2))
+    index.close()
+    assert running[-1] == 1 and writers() == 0
+    assert query(tmp_path / "index.sqlite", "SELECT id FROM tasks ORDER BY id") == [[(0,), (1,)]]
+
+
+def test_a_failure_at_the_end_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    insert, failures = rollout_index.insert_events, iter(range(2))
+
+    def faulty(*args: Any) -> None:
+        if next(failures, None) is not None:
+            time.sleep(0.05)
+            raise sqlite3.OperationalError("disk I/O error")
+        insert(*args)
+
+    monkeypatch.setattr(rollout_index, "insert_events", faulty)
+    messages: list[str] = []
+    index = RolloutIndex(tmp_path / "index.sqlite", list, "rl", messages.append)
+    index.put(IndexEvent(4, "task#4", 74, "started"))
+    index.close()
+    assert len(messages) == 2 and query(tmp_path / "index.sqlite", TABLES[0]) == [
+        [(4, "task#4", 74, "started", None)]
+    ]
