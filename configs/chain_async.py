@@ -3,20 +3,21 @@
 Environment latencies are log-normal with a mean of .1 s. Samples are at most 2 versions old, with
 the truncated importance weights of DART (arXiv 2509.23866), w = min(exp(learner - sampler), 1).
 `:base` waits for every rollout before it trains, with the same algorithm, engine and environments;
-`:plain` streams without the weights.
+`:plain` streams without the weights; `:stale` trains `:plain` and the method from one fine-tuning.
 
 Expected effect: the success of `:base` in less time; and steadier than `:plain` with
 `--config.phases.rl.source.staleness=4`.
 
 Hardware: 2 CPU cores; time: about 129 s; score: success 1.00 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/chain_async.py[:base|:plain|:pair]
+    agentrl-train --config=configs/chain_async.py[:base|:plain|:stale|:pair]
 """
 
 from agentrl_jax.algorithms.losses.importance import TruncatedIS, no_correction
 from agentrl_jax.algorithms.methods import grpo
 from agentrl_jax.configs.small import (
     CHAIN,
+    from_one_start,
     pick,
     rollouts,
     small_experiment,
@@ -31,6 +32,8 @@ from agentrl_jax.workers.latency import EnvLatency
 
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
+    if variant == "stale":
+        return from_one_start(base=get_config("plain"), method=get_config())
     streaming = AsyncRollouts(rollouts(), staleness=2)
     source, mismatch = pick(
         variant,

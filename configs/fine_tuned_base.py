@@ -1,5 +1,5 @@
-"""Shared by the experiments that train the base model on a task with tools: a short fine-tuning on
-demonstrations, then a method.
+"""Shared by the experiments that train a small language model that ships on a task with tools: a
+short fine-tuning on demonstrations, then a method.
 """
 
 import copy
@@ -33,8 +33,9 @@ def base_model_experiment(
     fine_tuning: tuple[int, int],
     method: tuple[AlgorithmConfig, Source, int],
     engine: EngineConfig,
+    model: str = BASE_MODEL,
 ) -> Experiment:
-    """Fine-tuning of the base model on demonstrations, then a method.
+    """Fine-tuning of a model on demonstrations, then a method.
 
     Args:
         name: of the run.
@@ -45,6 +46,7 @@ def base_model_experiment(
         fine_tuning: episodes of a batch, and steps.
         method: the algorithm of the second phase, its source and its steps.
         engine: its positions are also the length of a packed row.
+        model: whose weights and tokenizer it starts from.
     """
     batch, sft_steps = fine_tuning
     algorithm, source, steps = method
@@ -57,8 +59,8 @@ def base_model_experiment(
         name=name,
         environment=EnvironmentConfig(environment.name, environment.options, workers=0),
         agent=agent,
-        tokenizer=FolderTokenizer(BASE_MODEL),
-        policy=PretrainedDecoder(BASE_MODEL),
+        tokenizer=FolderTokenizer(model),
+        policy=PretrainedDecoder(model),
         demonstrations=demonstrations,
         phases={
             "sft": Phase("SFT", Demonstrations(batch=batch), imitate, sft_steps),

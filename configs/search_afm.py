@@ -13,6 +13,7 @@ Hardware: 2 CPU cores; neither time nor score has been measured
 from agentrl_jax.algorithms.methods import chain_of_agents
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.models.hf.shipped import READING_MODEL
 from agentrl_jax.training.config import Experiment
 
 MAX_LENGTH = 2048  # tokens of an episode, and positions of the base model
@@ -29,6 +30,7 @@ def get_config(variant: str = "method") -> Experiment:
         {"protocol": "afm", "format_reward": 1.0, "top_k": 1, "horizon": 8},
         max_length=MAX_LENGTH,
         player="team",
+        model=READING_MODEL,
     )
     config.agent.budget = 256
     return config

@@ -26,6 +26,7 @@ from agentrl_jax.configs.search_task import (
 from agentrl_jax.configs.small import CRITIC_HEAD, pick, with_pair
 from agentrl_jax.envs.search import reader
 from agentrl_jax.envs.search.answers import exact_match
+from agentrl_jax.models.hf.shipped import READING_MODEL
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
@@ -50,6 +51,7 @@ def get_config(variant: str = "alpha") -> Experiment:
         Rollouts(1 if smoke else 4, planned),
         smoke,
         {"protocol": "planner", "search_cost": 1.0, "turn_cost": 1.0},
+        model=READING_MODEL,
     )
     config.phases = {"reader": reader_phase(config.environment, smoke), **config.phases}
     config.models = {"reader": frozen_reader()}

@@ -30,6 +30,7 @@ from agentrl_jax.configs.search_task import (
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.envs.search.answers import exact_match
 from agentrl_jax.envs.search.reader import documents_of, reading_prompt
+from agentrl_jax.models.hf.shipped import READING_MODEL
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
@@ -60,6 +61,7 @@ def get_config(variant: str = "method") -> Experiment:
         source,
         smoke,
         max_length=MAX_LENGTH,
+        model=READING_MODEL,
     )
     assert config.demonstrations is not None
     roles = Mixture({"solver": search_spec(), "proposer": proposal_spec()})

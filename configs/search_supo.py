@@ -20,6 +20,7 @@ from agentrl_jax.algorithms.methods import supo
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
 from agentrl_jax.envs.search.prose import summary_of_pages
+from agentrl_jax.models.hf.shipped import READING_MODEL
 from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.training.config import Experiment
 
@@ -35,7 +36,15 @@ def get_config(variant: str = "method") -> Experiment:
     source, settings = rollouts(2 if smoke else 8, 8), {**TRAINING_SETTINGS, "bin_length": 1600}
     options = {"hops": 3, "horizon": 9, "fillers": 3, "page_characters": 400}
     config = search_experiment(
-        name, supo(**settings), source, smoke, options, context, 1600, "expert"
+        name,
+        supo(**settings),
+        source,
+        smoke,
+        options,
+        context,
+        1600,
+        "expert",
+        READING_MODEL,
     )
     config.agent.limits = Limits(turns=4 if smoke else 9, context=window)
     return config

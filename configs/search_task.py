@@ -13,6 +13,7 @@ from agentrl_jax.envs.search.protocols import PROTOCOLS
 from agentrl_jax.envs.search.reader import ReaderExamples
 from agentrl_jax.inference.engine_config import EngineConfig
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.hf.shipped import BASE_MODEL
 from agentrl_jax.renderer import ChatFormat
 from agentrl_jax.rollout.agent import Limits
 from agentrl_jax.rollout.strategy import ScriptedEpisodes
@@ -93,6 +94,7 @@ def search_experiment(
     context: ContextManager | None = None,
     max_length: int = MAX_LENGTH,
     player: str = "hasty",
+    model: str = BASE_MODEL,
 ) -> Experiment:
     """Fine-tuning on a scripted policy, then the method; evaluated on held-out pages, in phrasings
     of the training and in others.
@@ -106,6 +108,7 @@ def search_experiment(
         max_length: tokens of a context.
         player: whose episodes are demonstrated, all of `hasty` and the successful ones of any
             other.
+        model: which model that ships is trained.
     """
     spec = search_spec(**(options or {}))
     protocol = PROTOCOLS[spec.options.get("protocol", "search_r1")]
@@ -126,6 +129,7 @@ def search_experiment(
         EngineConfig(
             rows=32, positions=max_length, prefill_chunk=32, min_decode_steps=8, batching_delay=0.1
         ),
+        model,
     )
     experiment.phases["sft"].source = Demonstrations(8, successful_only=player != "hasty")
     return experiment

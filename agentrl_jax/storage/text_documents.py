@@ -66,6 +66,12 @@ class DocumentTokens:
         pieces = np.split(tokens, self.starts[low:high] - first)
         return [piece for piece in pieces if len(piece) > 1]
 
+    def document(self, index: int, length: int) -> list[np.ndarray]:
+        """The first `length` tokens of a document, or nothing of a document of one token."""
+        first, *later = self.starts[index : index + 2].tolist()
+        tokens = np.asarray(self.tokens[first : min([first + length, *later])])
+        return [tokens] if len(tokens) > 1 else []
+
 
 def write_tokens(
     folder: Path, documents: Iterable[Document], encode: Callable[[Document], np.ndarray]

@@ -28,7 +28,9 @@ class TextDocuments:
     (`BehaviorCloningConfig` with a `bin_length` of at least `length`).
 
     Documents are tokenized once, into the run folder. Every token but the first of a document is
-    predicted once an epoch, from those before it in its window and document.
+    predicted once an epoch, from those before it in its window and document. Windows follow one
+    another through all documents and cut some of them; with `whole_documents` each window is one
+    document, of which what exceeds `length` is left out.
     """
 
     # A .jsonl file, whose lines have a field `text`, or a text file; or else a module's function
@@ -40,6 +42,7 @@ class TextDocuments:
     # The token after a text, where it is not the one that ends a turn of a conversation; empty: the
     # tokenizer's end of sequence.
     end_of_text: str = ""
+    whole_documents: bool = False
     on_policy: bool = field(default=False, init=False)
 
     def texts(self) -> Iterable[Document]:
@@ -64,18 +67,15 @@ class TextDocuments:
                     folder, self.texts(), DocumentEncoder(run.tokenizer, self.end_of_text)
                 )
         tokens = text_documents.read_tokens(folder)
-        windows = tokens.num_windows(self.length)
+        loader = WindowLoader(tokens, self.length, self.whole_documents)
+        windows = len(tokens.starts) if self.whole_documents else tokens.num_windows(self.length)
         if windows < self.batch:
             raise UserError(
                 f"the documents have {len(tokens.tokens)} tokens, {windows} windows of "
                 f"{self.length}, fewer than one batch of {self.batch}"
             )
         return ShuffledBatches(
-            range(windows),
-            self.batch,
-            seed_of(run.experiment.seed, 4),
-            WindowLoader(tokens, self.length),
-            run.process_group,
+            range(windows), self.batch, seed_of(run.experiment.seed, 4), loader, run.process_group
         )
 
 
@@ -128,9 +128,11 @@ class WindowLoader:
 
     tokens: DocumentTokens
     length: int
+    whole_documents: bool = False
 
     def __call__(self, index: int) -> Group:
-        pieces = self.tokens.window(index, self.length)
+        read = self.tokens.document if self.whole_documents else self.tokens.window
+        pieces = read(index, self.length)
         return Group("text", tuple(map(text_trajectory, pieces)))
 
 

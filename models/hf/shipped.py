@@ -6,12 +6,15 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "shipped"
 # Pretrained on generated text: docs/base_model.md.
 BASE_MODEL = "agentrl/base-4m"
+# The same, further trained to read pages: docs/base_model.md.
+READING_MODEL = "agentrl/read-4m"
 # Pretrained on captions and questions about generated images: docs/vision_systems.md.
 VISION_BASE_MODEL = "agentrl/see-600k"
 # The same, further trained on videos, pages and rooms.
 VIDEO_BASE_MODEL = "agentrl/watch-600k"
 SHIPPED_MODELS = {
     BASE_MODEL: FOLDER / "base-4m",
+    READING_MODEL: FOLDER / "read-4m",
     VISION_BASE_MODEL: FOLDER / "see-600k",
     VIDEO_BASE_MODEL: FOLDER / "watch-600k",
 }

@@ -130,6 +130,19 @@ def test_every_token_is_trained_once_an_epoch(tmp_path: Path):
     assert total - 4 * 15 <= trained <= total  # an epoch without its last, incomplete batch
 
 
+def test_whole_documents_are_not_divided_and_lose_what_exceeds_the_length(tmp_path: Path):
+    source = TextDocuments(documents=documents, batch=40, length=100, whole_documents=True)
+    with Runtime({}, {}, InlinePool()) as runtime:
+        groups = source.open(context(tmp_path, source, runtime)).next(0)
+        encode = DocumentEncoder(byte_tokenizer())
+        expected = sorted(encode(document)[:100].tolist() for document in documents())
+        pieces = [t.calls[0].ids.tolist() for group in groups for t in group.trajectories]
+        assert sorted(pieces) == expected and max(map(len, pieces)) == 100
+        too_many = dataclasses.replace(source, batch=41)
+        with pytest.raises(UserError, match="40 windows of 100, fewer than one batch of 41"):
+            too_many.open(context(tmp_path, too_many, runtime))
+
+
 class OneOfTwo(ProcessGroup):
     """One of two processes, without the other."""
 

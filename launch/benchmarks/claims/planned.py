@@ -5,10 +5,13 @@ Ten seeds find a difference of one standard deviation of the paired differences 
 same on both sides, and were chosen by two seeds that are not compared.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, TEN_SEEDS, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.comparison import (
+    TEN_SEEDS,
+    on_both_sides,
+    paired_comparison,
+)
 from agentrl_jax.launch.benchmarks.claims.measures import distinct_answers
 from agentrl_jax.launch.sweeps.measures import final_success, mean_of_last, std_of_changes
 
@@ -25,14 +28,9 @@ SETTINGS = {
 }
 
 
-def both_sides(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a phase, for the phases of both sides."""
-    return {f"phases.{side}.{name}": x for side in SIDES for name, x in settings.items()}
-
-
 UFO_SETTINGS = {
     **SETTINGS,
-    **both_sides({"steps": "32", "source.tasks": "8"}),
+    **on_both_sides({"steps": "32", "source.tasks": "8"}),
     "demonstrations.episodes": "200",
     "evaluation.episodes": "512",
     "engine.rows": "64",

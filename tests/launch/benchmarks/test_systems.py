@@ -30,7 +30,7 @@ BASE_METHODS = {
     "reinforce_plus_plus", "reinforce_plus_plus_with_baseline", "rloo", "turn_ppo", "vapo",
 }  # fmt: skip
 OTHER_CONFIGS = {
-    "base_model.py", "price_list_base.py", "vision_base.py", "vision_watch.py",
+    "base_model.py", "price_list_base.py", "reading_model.py", "vision_base.py", "vision_watch.py",
     "alfworld_gigpo.py", "arithmetic_verifier.py", "calculator_dr_grpo.py",
     "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py", "count_squares_grpo.py",
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "search_methods.py", "tools_grpo.py",

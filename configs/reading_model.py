@@ -1,0 +1,72 @@
+"""The small language model, further trained to read: it copies names that it has never seen.
+
+Next-token prediction in two phases, from `agentrl/base-4m`: lines and pairs of names that come
+again, then pages of many encyclopedias with questions about them, beside some documents of the
+first pretraining. It is exported with `agentrl_jax.launch.export` and ships as `agentrl/read-4m`
+(docs/base_model.md).
+
+    agentrl-train --config=configs/reading_model.py --run_dir=runs/reading_model
+"""
+
+from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
+from agentrl_jax.configs.small import pick
+from agentrl_jax.corpus.corpus import Corpus
+from agentrl_jax.corpus.mixed_documents import MixedDocuments
+from agentrl_jax.corpus.repeated_lines import RepeatedLines
+from agentrl_jax.envs.search.pair_documents import PairDocuments
+from agentrl_jax.envs.search.reading_documents import ReadingDocuments
+from agentrl_jax.learner.learning_rate import StableThenLinear
+from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
+from agentrl_jax.models.hf.shipped import BASE_MODEL
+from agentrl_jax.models.tokenizers import END_OF_TEXT, FolderTokenizer
+from agentrl_jax.training.config import EnvironmentConfig, EvaluationConfig, Experiment, Phase
+from agentrl_jax.training.pretraining import TextDocuments
+
+LENGTH = 1024  # tokens of a document
+BATCH = 24  # documents
+
+
+def get_config(variant: str = "full") -> Experiment:
+    copying, reading = pick(variant, "reading_model", full=(250, 2200), smoke=(2, 2))
+    return Experiment(
+        name="reading-model",
+        environment=EnvironmentConfig("", workers=0),
+        tokenizer=FolderTokenizer(BASE_MODEL),
+        policy=PretrainedDecoder(BASE_MODEL),
+        demonstrations=None,
+        phases={
+            "copying": _phase("copying", copying, 2e-3, (60, 30, 10, 0), (1,)),
+            "reading": _phase("reading", reading, 1.5e-3, (30, 20, 30, 20), (1, 1, 2)),
+        },
+        evaluation=EvaluationConfig(episodes=0, players=()),
+    )
+
+
+def _phase(
+    label: str,
+    steps: int,
+    rate: float,
+    percent: tuple[int, int, int, int],
+    hops: tuple[int, ...],
+) -> Phase:
+    """A phase on documents of each kind: of repeated lines, pairs, pages, the first pretraining."""
+    documents = steps * BATCH
+    sources = (
+        RepeatedLines(BASE_MODEL, documents),
+        PairDocuments(documents),
+        ReadingDocuments(documents, hops=hops, noise=2),
+        Corpus(documents),
+    )
+    used = [pair for pair in zip(sources, percent) if pair[1]]
+    mixture = MixedDocuments(*map(tuple, zip(*used)), documents)
+    text = TextDocuments(
+        documents=mixture,
+        batch=BATCH,
+        length=LENGTH,
+        end_of_text=END_OF_TEXT,
+        whole_documents=True,
+    )
+    optimizer = AdamWConfig(rate, 50, 0.01, weight_decay=0.1, decay=StableThenLinear(0.3))
+    next_token = BehaviorCloningConfig(optimizer=optimizer, bin_length=LENGTH, microbatch=2)
+    return Phase(label, text, next_token, steps, checkpoint_every=100)

@@ -1,0 +1,63 @@
+"""Pairs of names and questions about them, on which a model learns to recall what it has read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentrl_jax.corpus.words import choice, integer
+from agentrl_jax.documents import ChatDocument, Document
+from agentrl_jax.envs.search.facts import make_world
+from agentrl_jax.envs.search.reader import reading_prompt
+from agentrl_jax.envs.search.reading_documents import DOCUMENTS_PER_WORLD
+from agentrl_jax.messages import Message, assistant
+
+_SEPARATORS = ": ", " - ", " is ", " has "
+
+
+@dataclass(frozen=True)
+class PairDocuments:
+    """Two to six pairs of names of a generated encyclopedia, which the text does not explain; half
+    of the documents repeat pairs as lines, and half are chats that ask for the second name by the
+    first.
+
+    Args:
+        documents: how many.
+        first_world: the seed of the first encyclopedia; every fiftieth document has another one.
+        pages: of an encyclopedia.
+    """
+
+    documents: int = 20_000
+    first_world: int = 20_000
+    pages: int = 300
+
+    def __call__(self) -> Iterator[Document]:
+        for number in range(self.documents):
+            if number % DOCUMENTS_PER_WORLD == 0:
+                seed = self.first_world + number // DOCUMENTS_PER_WORLD
+                titles = np.array(make_world(seed, self.pages).titles)
+                rng = np.random.default_rng((seed, 2))
+            count = integer(rng, 2, 6)
+            names = rng.choice(titles, 2 * count, replace=False).tolist()
+            pairs = [*zip(names[:count], names[count:])]
+            yield (_as_lines if rng.integers(2) else _as_chat)(rng, pairs)
+
+
+def _lines(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> list[str]:
+    separator = choice(rng, _SEPARATORS)
+    return [separator.join(pair) for pair in pairs]
+
+
+def _as_lines(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> str:
+    lines = _lines(rng, pairs)
+    return "\n".join([*lines, *rng.choice(lines, 2 * len(lines))])
+
+
+def _as_chat(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> ChatDocument:
+    documents = _lines(rng, pairs)
+    messages: list[Message] = []
+    for index in rng.permutation(len(pairs)):
+        name, other = pairs[index]
+        prompt = reading_prompt(f"{name}?", documents if not messages else ())
+        messages += [*prompt, assistant(other)]
+    return ChatDocument(tuple(messages))
