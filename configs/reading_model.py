@@ -1,9 +1,9 @@
 """The small language model, further trained to read: it copies names that it has never seen.
 
-Next-token prediction in two phases, from `agentrl/base-4m`: lines and pairs of names that come
-again, then pages of many encyclopedias with questions about them, beside some documents of the
-first pretraining. It is exported with `agentrl_jax.launch.export` and ships as `agentrl/read-4m`
-(docs/base_model.md).
+Next-token prediction in three phases, from `agentrl/base-4m`: lines and pairs of names that come
+again; then pages of many encyclopedias with questions about them, beside some documents of the
+first pretraining; then the same with pairs of names and numbers. It is exported with
+`agentrl_jax.launch.export` and ships as `agentrl/read-4m` (docs/base_model.md).
 
     agentrl-train --config=configs/reading_model.py --run_dir=runs/reading_model
 """
@@ -23,12 +23,14 @@ from agentrl_jax.models.tokenizers import END_OF_TEXT, FolderTokenizer
 from agentrl_jax.training.config import EnvironmentConfig, EvaluationConfig, Experiment, Phase
 from agentrl_jax.training.pretraining import TextDocuments
 
-LENGTH = 1024  # tokens of a document
+LENGTH = 768  # tokens of a document
 BATCH = 24  # documents
 
 
 def get_config(variant: str = "full") -> Experiment:
-    copying, reading = pick(variant, "reading_model", full=(250, 2200), smoke=(2, 2))
+    copying, reading, numbers, documents = pick(
+        variant, "reading_model", full=(400, 1200, 500, 30_000), smoke=(2, 2, 2, 100)
+    )
     return Experiment(
         name="reading-model",
         environment=EnvironmentConfig("", workers=0),
@@ -36,8 +38,9 @@ def get_config(variant: str = "full") -> Experiment:
         policy=PretrainedDecoder(BASE_MODEL),
         demonstrations=None,
         phases={
-            "copying": _phase("copying", copying, 2e-3, (60, 30, 10, 0), (1,)),
-            "reading": _phase("reading", reading, 1.5e-3, (30, 20, 30, 20), (1, 1, 2)),
+            "copying": _phase("copying", copying, documents // 3, 2e-3, (60, 30, 10, 0), (1,)),
+            "reading": _phase("reading", reading, documents, 1.5e-3, (30, 20, 30, 20), (1, 1, 2)),
+            "numbers": _phase("numbers", numbers, documents, 1e-3, (20, 40, 30, 10), (1, 1, 2), 70),
         },
         evaluation=EvaluationConfig(episodes=0, players=()),
     )
@@ -46,16 +49,19 @@ def get_config(variant: str = "full") -> Experiment:
 def _phase(
     label: str,
     steps: int,
+    documents: int,
     rate: float,
     percent: tuple[int, int, int, int],
     hops: tuple[int, ...],
+    numbers: int = 0,
 ) -> Phase:
-    """A phase on documents of each kind: of repeated lines, pairs, pages, the first pretraining."""
-    documents = steps * BATCH
+    """A phase on documents of each kind: of repeated lines, pairs (so many in a hundred with a
+    number), pages, the first pretraining.
+    """
     sources = (
         RepeatedLines(BASE_MODEL, documents),
-        PairDocuments(documents),
-        ReadingDocuments(documents, hops=hops, noise=2),
+        PairDocuments(documents, numbers=numbers),
+        ReadingDocuments(documents, hops=hops),
         Corpus(documents),
     )
     used = [pair for pair in zip(sources, percent) if pair[1]]

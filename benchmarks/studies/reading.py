@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def exercises(kind: str, count: int) -> list[Exercise]:
     """Questions with their pages, of one kind."""
-    options = {"questions": 1, "noise": 3, **KINDS[kind]}
+    options = {"topics": 1, "noise": 3, "questions": 1, **KINDS[kind]}
     documents = ReadingDocuments(documents=count, first_world=WORLD, **options)
     return [Exercise(ChatDocument(x.messages[:-1]), x.messages[-1]) for x in documents()]
 

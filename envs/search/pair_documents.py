@@ -25,11 +25,13 @@ class PairDocuments:
         documents: how many.
         first_world: the seed of the first encyclopedia; every fiftieth document has another one.
         pages: of an encyclopedia.
+        numbers: in how many pairs of a hundred a number of three or four digits is the second.
     """
 
     documents: int = 20_000
     first_world: int = 20_000
     pages: int = 300
+    numbers: int = 0
 
     def __call__(self) -> Iterator[Document]:
         for number in range(self.documents):
@@ -39,7 +41,12 @@ class PairDocuments:
                 rng = np.random.default_rng((seed, 2))
             count = integer(rng, 2, 6)
             names = rng.choice(titles, 2 * count, replace=False).tolist()
-            pairs = [*zip(names[:count], names[count:])]
+            seconds = names[count:]
+            if self.numbers:
+                is_number = rng.integers(100, size=count) < self.numbers
+                numbers = rng.integers(100, 2100, size=count)
+                seconds = np.where(is_number, numbers.astype(str), seconds).tolist()
+            pairs = [*zip(names[:count], seconds)]
             yield (_as_lines if rng.integers(2) else _as_chat)(rng, pairs)
 
 

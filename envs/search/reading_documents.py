@@ -7,13 +7,14 @@ import numpy as np
 
 from agentrl_jax.documents import ChatDocument
 from agentrl_jax.envs.page_index import Page
-from agentrl_jax.envs.search.facts import make_world
+from agentrl_jax.envs.search.facts import World, make_world
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
 from agentrl_jax.envs.search.reader import UNKNOWN, page_text, reading_prompt
 from agentrl_jax.messages import Message, assistant
 
 DOCUMENTS_PER_WORLD = 50
+QUESTIONS_PER_PAGE = 10  # that are drawn
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,20 @@ class ReadingDocuments:
         first_world: the seed of the first encyclopedia; those of an experiment should not be among
             the `documents` / 50 from here on.
         pages: of an encyclopedia.
-        questions: turns of a conversation.
+        topics: the pages of so many questions are shown.
+        noise: and at most so many others.
+        questions: turns of a conversation, fewer where the pages answer fewer.
         hops: numbers of hops of a question.
-        noise: at most so many further pages are shown.
-        unknown: how many questions in a hundred are about other pages.
+        unknown: how many questions in a hundred are about pages that are not shown.
     """
 
     documents: int = 20_000
     first_world: int = 1_000
-    pages: int = 500
-    questions: int = 4
-    hops: tuple[int, ...] = (1, 1, 2)
+    pages: int = 200
+    topics: int = 2
     noise: int = 1
+    questions: int = 7
+    hops: tuple[int, ...] = (1, 1, 2)
     unknown: int = 15
 
     def __call__(self) -> Iterator[ChatDocument]:
@@ -50,30 +53,35 @@ class ReadingDocuments:
                 world = make_world(seed, self.pages)
                 by_title = {page.title: page for page in write_pages(world, 0)}
                 rng = np.random.default_rng((seed, 1))
-            questions = [
-                draw_question(rng, world, ["chain"], self.hops, "train")
-                for _ in range(self.questions)
-            ]
-            yield self._document(rng, by_title, questions)
+                pool = self._questions(rng, world)
+            yield self._document(rng, by_title, pool)
+
+    def _questions(self, rng: np.random.Generator, world: World) -> list[Question]:
+        """Most of the different questions about an encyclopedia."""
+        count = QUESTIONS_PER_PAGE * self.pages
+        drawn = (draw_question(rng, world, ["chain"], self.hops, "train") for _ in range(count))
+        return list({question.text: question for question in drawn}.values())
 
     def _document(
-        self, rng: np.random.Generator, by_title: dict[str, Page], questions: Sequence[Question]
+        self, rng: np.random.Generator, by_title: dict[str, Page], pool: Sequence[Question]
     ) -> ChatDocument:
-        is_unknown = rng.integers(100, size=len(questions)) < self.unknown
-        titles = {
-            title
-            for question, is_other in zip(questions, is_unknown)
-            if not is_other
-            for title in titles_of(question)
-        }
+        topics = rng.integers(len(pool), size=self.topics)
+        titles = {title for index in topics for title in titles_of(pool[index])}
         titles |= set(rng.choice([*by_title], rng.integers(self.noise + 1), replace=False).tolist())
-        order = rng.permutation(sorted(titles)).tolist()
-        documents = [page_text(by_title[title]) for title in order]
+        documents = [page_text(by_title[title]) for title in rng.permutation(sorted(titles))]
+        told: list[Question] = []
+        others: list[Question] = []
+        for index in rng.permutation(len(pool)):
+            is_told = titles.issuperset(titles_of(pool[index]))
+            (told if is_told else others).append(pool[index])
         messages: list[Message] = []
-        for question in questions:
-            known = set(titles_of(question)) <= titles
-            prompt = reading_prompt(question.text, documents if not messages else ())
-            messages += [*prompt, assistant(question.answers[0] if known else UNKNOWN)]
+        for is_unknown in rng.integers(100, size=self.questions) < self.unknown:
+            remaining = others if is_unknown else told
+            if remaining:
+                question = remaining.pop()
+                prompt = reading_prompt(question.text, documents if not messages else ())
+                answer = UNKNOWN if is_unknown else question.answers[0]
+                messages += [*prompt, assistant(answer)]
         return ChatDocument(tuple(messages))
 
 

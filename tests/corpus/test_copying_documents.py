@@ -47,6 +47,13 @@ def test_the_second_name_of_a_pair_stands_before_the_question():
         assert 2 <= len(counts) <= 6 and counts.total() == 3 * len(counts)
 
 
+def test_so_many_pairs_have_a_number():
+    documents = [d for d in PairDocuments(documents=200, numbers=70)() if isinstance(d, str)]
+    seconds = [line.split()[-1] for text in documents for line in set(text.split("\n"))]
+    share = sum(word.isdigit() for word in seconds) / len(seconds)
+    assert 0.6 < share < 0.8 and all(100 <= int(x) < 2100 for x in seconds if x.isdigit())
+
+
 def test_names_of_pairs_are_others_after_fifty_documents():
     documents = [document_text(d) for d in PairDocuments(documents=2 * DOCUMENTS_PER_WORLD)()]
     first, second = documents[:DOCUMENTS_PER_WORLD], documents[DOCUMENTS_PER_WORLD:]
