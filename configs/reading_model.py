@@ -59,7 +59,7 @@ def _phase(
     number), pages, the first pretraining.
     """
     sources = (
-        RepeatedLines(BASE_MODEL, documents),
+        RepeatedLines(FolderTokenizer(BASE_MODEL), documents),
         PairDocuments(documents, numbers=numbers),
         ReadingDocuments(documents, hops=hops),
         Corpus(documents),

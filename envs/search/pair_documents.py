@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.corpus.words import choice, integer
 from agentrl_jax.documents import ChatDocument, Document
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.reader import reading_prompt
@@ -39,7 +38,7 @@ class PairDocuments:
                 seed = self.first_world + number // DOCUMENTS_PER_WORLD
                 titles = np.array(make_world(seed, self.pages).titles)
                 rng = np.random.default_rng((seed, 2))
-            count = integer(rng, 2, 6)
+            count = int(rng.integers(2, 7))
             names = rng.choice(titles, 2 * count, replace=False).tolist()
             seconds = names[count:]
             if self.numbers:
@@ -51,7 +50,7 @@ class PairDocuments:
 
 
 def _lines(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> list[str]:
-    separator = choice(rng, _SEPARATORS)
+    separator = _SEPARATORS[rng.integers(len(_SEPARATORS))]
     return [separator.join(pair) for pair in pairs]
 
 

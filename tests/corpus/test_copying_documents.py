@@ -17,8 +17,11 @@ from agentrl_jax.models.tokenizers import FolderTokenizer
 
 
 def test_a_line_of_random_tokens_comes_again():
-    texts = [*RepeatedLines(BASE_MODEL, documents=200)()]
-    assert texts == [*RepeatedLines(BASE_MODEL, documents=200)()] and len(set(texts)) == 200
+    texts = [*RepeatedLines(FolderTokenizer(BASE_MODEL), documents=200)()]
+    assert (
+        texts == [*RepeatedLines(FolderTokenizer(BASE_MODEL), documents=200)()]
+        and len(set(texts)) == 200
+    )
     tokenizer = FolderTokenizer(BASE_MODEL)(())
     for text in texts:
         divided = [text.split(separator) for separator in ("\n", " ", ". ")]

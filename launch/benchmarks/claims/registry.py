@@ -3,8 +3,6 @@
 Base and method are variants of one config with the same steps, episodes and learning rates.
 """
 
-from typing import Any
-
 from agentrl_jax.launch.benchmarks.claims.comparison import (
     SIDES,
     Comparison,

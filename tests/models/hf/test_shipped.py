@@ -25,6 +25,7 @@ from agentrl_jax.models.hf.folder import read_decoder, resolve_folder
 from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.hf.shipped import (
     BASE_MODEL,
+    READING_MODEL,
     SHIPPED_MODELS,
     VIDEO_BASE_MODEL,
     VISION_BASE_MODEL,
@@ -49,8 +50,8 @@ def documents() -> list[np.ndarray]:
     return [encode(x.document) for name in names for x in held_out_exercises(name, 2)]
 
 
-def nats_per_token(policy, params, documents: list[np.ndarray]) -> float:
-    """By the logits of all documents in one batch."""
+def nats_per_token(policy, params, documents: list[np.ndarray], first: int = 1) -> float:
+    """Of the tokens from `first` on, by the logits of all documents in one batch."""
     longest = max(map(len, documents))
     tokens = np.stack([np.pad(ids, (0, longest - len(ids))) for ids in documents])
     segments = np.stack([np.arange(longest) < len(ids) for ids in documents]).astype(np.int32)
@@ -63,7 +64,7 @@ def nats_per_token(policy, params, documents: list[np.ndarray]) -> float:
     logits = forward(params)
     logp = np.asarray(jax.nn.log_softmax(logits[:, :-1], axis=-1))
     chosen = np.take_along_axis(logp, tokens[:, 1:, None], axis=-1)[..., 0]
-    return -float(chosen[segments[:, 1:] > 0].mean())
+    return -float(chosen[:, first - 1 :][segments[:, first:] > 0].mean())
 
 
 def test_the_loss_on_held_out_documents_is_far_below_that_of_random_weights(documents):
@@ -72,6 +73,15 @@ def test_the_loss_on_held_out_documents_is_far_below_that_of_random_weights(docu
     assert nats_per_token(policy, params, documents) < MOST_LOSS
     random = policy.init(jax.random.key(0))
     assert nats_per_token(policy, random, documents) > 3 * MOST_LOSS
+
+
+def test_the_model_that_reads_copies_what_it_has_never_seen():
+    lines = np.random.default_rng(0).integers(0, 3900, (8, 30))
+    texts = [np.tile(line, 2) for line in lines]
+    policy, params = models.load(READING_MODEL)
+    assert nats_per_token(policy, params, [*lines]) > 7
+    assert nats_per_token(policy, params, texts, first=31) < 2
+    assert nats_per_token(*models.load(BASE_MODEL), texts, first=31) > 6
 
 
 def test_the_folder_is_found_from_any_working_directory(tmp_path: Path):
