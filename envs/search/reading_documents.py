@@ -69,14 +69,15 @@ class ReadingDocuments:
         titles = {title for index in topics for title in titles_of(pool[index])}
         titles |= set(rng.choice([*by_title], rng.integers(self.noise + 1), replace=False).tolist())
         documents = [page_text(by_title[title]) for title in rng.permutation(sorted(titles))]
-        told: list[Question] = []
-        others: list[Question] = []
+        # Questions that the pages answer, and others, both in a random order.
+        answerable: list[Question] = []
+        unanswerable: list[Question] = []
         for index in rng.permutation(len(pool)):
-            is_told = titles.issuperset(titles_of(pool[index]))
-            (told if is_told else others).append(pool[index])
+            is_answerable = titles.issuperset(titles_of(pool[index]))
+            (answerable if is_answerable else unanswerable).append(pool[index])
         messages: list[Message] = []
         for is_unknown in rng.integers(100, size=self.questions) < self.unknown:
-            remaining = others if is_unknown else told
+            remaining = unanswerable if is_unknown else answerable
             if remaining:
                 question = remaining.pop()
                 prompt = reading_prompt(question.text, documents if not messages else ())

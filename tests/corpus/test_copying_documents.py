@@ -39,9 +39,9 @@ def test_the_second_name_of_a_pair_stands_before_the_question():
     assert 30 < len(chats) < 70
     for chat in chats:
         *lines, _ = chat.messages[0].text.split("\n")
-        asked = chat.messages[::2]
-        assert len(lines) == len(asked) and 2 <= len(lines) <= 6
-        for question, answer in zip(asked, chat.messages[1::2]):
+        questions = chat.messages[::2]
+        assert len(lines) == len(questions) and 2 <= len(lines) <= 6
+        for question, answer in zip(questions, chat.messages[1::2]):
             name = question.text.split("\n")[-1].removeprefix("Answer shortly: ")[:-1]
             (line,) = [line for line in lines if line.startswith(name)]
             assert line.endswith(answer.text) and line != name
