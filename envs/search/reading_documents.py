@@ -59,8 +59,8 @@ class ReadingDocuments:
     def _questions(self, rng: np.random.Generator, world: World) -> list[Question]:
         """Most of the different questions about an encyclopedia."""
         count = QUESTIONS_PER_PAGE * self.pages
-        drawn = (draw_question(rng, world, ["chain"], self.hops, "train") for _ in range(count))
-        return list({question.text: question for question in drawn}.values())
+        questions = (draw_question(rng, world, ["chain"], self.hops, "train") for _ in range(count))
+        return list({question.text: question for question in questions}.values())
 
     def _document(
         self, rng: np.random.Generator, by_title: dict[str, Page], pool: Sequence[Question]
