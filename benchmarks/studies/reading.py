@@ -16,7 +16,7 @@ from agentrl_jax.documents import ChatDocument
 from agentrl_jax.envs.search.reading_documents import ReadingDocuments
 from agentrl_jax.launch.benchmarks.language_model import LanguageModel
 
-WORLD = 0  # the encyclopedia of the experiments on searching
+WORLD = 0  # the models that ship have not read this encyclopedia
 KINDS: dict[str, dict[str, Any]] = {
     "one_hop": {"hops": (1,), "unknown": 0},
     "two_hops": {"hops": (2,), "unknown": 0},
