@@ -64,8 +64,10 @@ def _phase(
         ReadingDocuments(documents, hops=hops),
         Corpus(documents),
     )
-    used = [pair for pair in zip(sources, percent) if pair[1]]
-    mixture = MixedDocuments(*map(tuple, zip(*used)), documents)
+    used = [(source, share) for source, share in zip(sources, percent) if share]
+    mixture = MixedDocuments(
+        tuple(source for source, _ in used), tuple(share for _, share in used), documents
+    )
     text = TextDocuments(
         documents=mixture,
         batch=BATCH,
