@@ -38,7 +38,7 @@ def get_config(variant: str = "full") -> Experiment:
         policy=PretrainedDecoder(BASE_MODEL),
         demonstrations=None,
         phases={
-            "copying": _phase("copying", copying, documents // 3, 2e-3, (60, 30, 10, 0), (1,)),
+            "copying": _phase("copying", copying, documents // 3, 2e-3, (60, 30, 10), (1,)),
             "reading": _phase("reading", reading, documents, 1.5e-3, (30, 20, 30, 20), (1, 1, 2)),
             "numbers": _phase("numbers", numbers, documents, 1e-3, (20, 40, 30, 10), (1, 1, 2), 70),
         },
@@ -51,7 +51,7 @@ def _phase(
     steps: int,
     documents: int,
     rate: float,
-    percent: tuple[int, int, int, int],
+    percent: tuple[int, ...],
     hops: tuple[int, ...],
     numbers: int = 0,
 ) -> Phase:
@@ -64,10 +64,7 @@ def _phase(
         ReadingDocuments(documents, hops=hops),
         Corpus(documents),
     )
-    used = [(source, share) for source, share in zip(sources, percent) if share]
-    mixture = MixedDocuments(
-        tuple(source for source, _ in used), tuple(share for _, share in used), documents
-    )
+    mixture = MixedDocuments(sources[: len(percent)], percent, documents)
     text = TextDocuments(
         documents=mixture,
         batch=BATCH,

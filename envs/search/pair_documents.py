@@ -7,9 +7,8 @@ import numpy as np
 
 from agentrl_jax.documents import ChatDocument, Document
 from agentrl_jax.envs.search.facts import make_world
-from agentrl_jax.envs.search.reader import reading_prompt
+from agentrl_jax.envs.search.reader import reading_conversation
 from agentrl_jax.envs.search.reading_documents import DOCUMENTS_PER_WORLD
-from agentrl_jax.messages import Message, assistant
 
 _SEPARATORS = ": ", " - ", " is ", " has "
 
@@ -61,9 +60,6 @@ def _as_lines(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> str:
 
 def _as_chat(rng: np.random.Generator, pairs: list[tuple[str, str]]) -> ChatDocument:
     documents = _lines(rng, pairs)
-    messages: list[Message] = []
-    for index in rng.permutation(len(pairs)):
-        name, other = pairs[index]
-        prompt = reading_prompt(f"{name}?", documents if not messages else ())
-        messages += [*prompt, assistant(other)]
-    return ChatDocument(tuple(messages))
+    order = rng.permutation(len(pairs))
+    turns = [(f"{pairs[index][0]}?", pairs[index][1]) for index in order]
+    return reading_conversation(documents, turns)

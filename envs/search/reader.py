@@ -1,12 +1,13 @@
 """What a reader of search episodes is shown, and the examples that train one."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from agentrl_jax.documents import ChatDocument
 from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.index import generated_index
-from agentrl_jax.messages import Message, user
+from agentrl_jax.messages import Message, assistant, user
 from agentrl_jax.trajectories import Trajectory
 
 UNKNOWN = "unknown"  # the answer of a reader that was not shown what it needs
@@ -32,6 +33,17 @@ def page_text(page: Page, characters: int | None = None) -> str:
 def reading_prompt(question: str, documents: Sequence[str]) -> Sequence[Message]:
     """A question after documents, of which there may be none."""
     return [user("\n".join((*documents, f"Answer shortly: {question}")))]
+
+
+def reading_conversation(
+    documents: Sequence[str], turns: Iterable[tuple[str, str]]
+) -> ChatDocument:
+    """Questions with their answers, a turn each; the documents stand before the first."""
+    messages: list[Message] = []
+    for question, answer in turns:
+        prompt = reading_prompt(question, () if messages else documents)
+        messages += [*prompt, assistant(answer)]
+    return ChatDocument(tuple(messages))
 
 
 def episode_prompt(trajectory: Trajectory) -> Sequence[Message]:

@@ -10,8 +10,7 @@ from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.facts import World, make_world
 from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
-from agentrl_jax.envs.search.reader import UNKNOWN, page_text, reading_prompt
-from agentrl_jax.messages import Message, assistant
+from agentrl_jax.envs.search.reader import UNKNOWN, page_text, reading_conversation
 
 DOCUMENTS_PER_WORLD = 50
 QUESTIONS_PER_PAGE = 10  # that are drawn
@@ -75,15 +74,13 @@ class ReadingDocuments:
         for index in rng.permutation(len(pool)):
             is_answerable = titles.issuperset(titles_of(pool[index]))
             (answerable if is_answerable else unanswerable).append(pool[index])
-        messages: list[Message] = []
+        turns: list[tuple[str, str]] = []
         for is_unknown in rng.integers(100, size=self.questions) < self.unknown:
             remaining = unanswerable if is_unknown else answerable
             if remaining:
                 question = remaining.pop()
-                prompt = reading_prompt(question.text, documents if not messages else ())
-                answer = UNKNOWN if is_unknown else question.answers[0]
-                messages += [*prompt, assistant(answer)]
-        return ChatDocument(tuple(messages))
+                turns.append((question.text, UNKNOWN if is_unknown else question.answers[0]))
+        return reading_conversation(documents, turns)
 
 
 def titles_of(question: Question) -> tuple[str, ...]:
