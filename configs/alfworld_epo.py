@@ -18,8 +18,9 @@ from agentrl_jax.algorithms.losses.regularizers import KL, EntropyBonus
 from agentrl_jax.algorithms.methods.multi_turn import epo
 from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.configs.text_worlds import (
-    HOUSEHOLD_SETTINGS,
     HOUSEHOLD_STEPS,
+    ILLEGAL_PENALTY,
+    TRAINING_SETTINGS,
     household_experiment,
 )
 from agentrl_jax.training.config import Experiment
@@ -31,14 +32,14 @@ BONUS = 0.05
 def get_config(variant: str = "method") -> Experiment:
     band = EntropyBand(BONUS, smoothing=100.0, phase_weight=EPOPhaseWeight(HOUSEHOLD_STEPS))
     bonus = {"entropy": EntropyBonus(BONUS), "kl": KL(0.01)}
-    method = epo(band, **HOUSEHOLD_SETTINGS)
+    method = epo(band, ILLEGAL_PENALTY, **TRAINING_SETTINGS)
     return household_experiment(
         f"alfworld-epo-{variant}",
         pick(
             variant,
             "alfworld_epo",
             method=method,
-            base=epo(regularizers=bonus, **HOUSEHOLD_SETTINGS),
+            base=epo(None, ILLEGAL_PENALTY, regularizers=bonus, **TRAINING_SETTINGS),
             smoke=method,
         ),
         smoke=variant == "smoke",

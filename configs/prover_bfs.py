@@ -16,7 +16,7 @@ searches less widely.
 
 Hardware: 2 CPU cores; time: about 155 s; score: success .33 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/prover_bfs.py[:base|planner]
+    agentrl-train --config=configs/prover_bfs.py[:base|planner|pair]
 """
 
 from dataclasses import replace
@@ -28,7 +28,13 @@ from agentrl_jax.algorithms.strategies.best_first import BestFirstSearch
 from agentrl_jax.algorithms.strategies.planner_search import PlannerSearch
 from agentrl_jax.algorithms.strategies.proof_cache import ProofCache
 from agentrl_jax.algorithms.strategies.task_reference import WithTaskReference
-from agentrl_jax.configs.small import SmallTask, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    SmallTask,
+    pick,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.envs.prover.planner import ForwardPlanner
 from agentrl_jax.learner.optimizer import AdamWConfig
 from agentrl_jax.models.tokenizers import ByteTokenizer
@@ -37,10 +43,16 @@ from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 THEOREMS = SmallTask(
-    "Prover-v0", "weak", 96, 3, {"depth": 6, "least": 4, "misleading": 4}, sft_steps=500
+    "Prover-v0",
+    "weak",
+    96,
+    3,
+    {"depth": 6, "least": 4, "misleading": 4, "horizon": 12},
+    sft_steps=500,
 )
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     search = BestFirstSearch(max_expansions=12, width=4, length_power=0.5, reopen_states=True)
     strategy = pick(

@@ -41,10 +41,11 @@ TRAINING_SETTINGS: dict[str, Any] = {
     "microbatch": 4,
     "bin_length": HOUSEHOLD.max_length,
 }
+# Released by GiGPO and those that build on it: .1 for each, where a success is 10.
+ILLEGAL_PENALTY = 0.05
 HOUSEHOLD_SETTINGS = {
     **TRAINING_SETTINGS,
-    # Released by GiGPO and those that build on it: .1 for each, where a success is 10.
-    "rewards": TurnPenalty("illegal", 0.05, is_illegal),
+    "rewards": TurnPenalty("illegal", ILLEGAL_PENALTY, is_illegal),
 }
 
 

@@ -26,8 +26,13 @@ class RepeatedLines:
 
     def __call__(self) -> Iterator[str]:
         tokenizer = self.tokenizer(())
-        ordinary = sorted({*range(len(tokenizer))} - {*tokenizer.added_tokens_decoder})
+        ordinary = ordinary_tokens(tokenizer)
         rng = np.random.default_rng(self.documents)
         for _ in range(self.documents):
             line = tokenizer.decode(rng.choice(ordinary, integer(rng, *self.tokens)).tolist())
             yield choice(rng, ("\n", " ", ". ")).join([line] * integer(rng, 2, 3))
+
+
+def ordinary_tokens(tokenizer: Any) -> list[int]:
+    """The ids of a tokenizer of transformers that are not those of added or special tokens."""
+    return sorted({*range(len(tokenizer))} - {*tokenizer.added_tokens_decoder})

@@ -11,10 +11,10 @@ import json
 
 import numpy as np
 
+from agentrl_jax.corpus.repeated_lines import ordinary_tokens
 from agentrl_jax.launch.benchmarks.language_model import LanguageModel
 
 COPIES = 3
-VOCABULARY = 3900  # tokens of the models that ship, without special ones
 
 
 def main() -> None:
@@ -25,10 +25,11 @@ def main() -> None:
     flags = parser.parse_args()
     rng = np.random.default_rng(0)
     with LanguageModel(flags.model) as model:
+        ordinary = ordinary_tokens(model.tokenizer)
         for length in map(int, flags.lengths.split(",")):
             nats, tokens = np.zeros(2), np.zeros(2)  # of the first line, of the others
             for _ in range(flags.texts):
-                line = model.tokenizer.decode(rng.integers(0, VOCABULARY, length).tolist())
+                line = model.tokenizer.decode(rng.choice(ordinary, length).tolist())
                 ids = model.encode("\n".join([line] * COPIES))
                 end_of_line = len(model.encode(line)) - 1
                 columns = np.arange(len(ids))

@@ -8,35 +8,29 @@ import numpy as np
 from agentrl_jax.documents import ChatDocument, Document
 from agentrl_jax.envs.search.facts import make_world
 from agentrl_jax.envs.search.reader import reading_conversation
-from agentrl_jax.envs.search.reading_documents import DOCUMENTS_PER_WORLD
+from agentrl_jax.envs.search.reading_documents import EncyclopediaDocuments
 
 _SEPARATORS = ": ", " - ", " is ", " has "
 
 
 @dataclass(frozen=True)
-class PairDocuments:
+class PairDocuments(EncyclopediaDocuments):
     """Two to six pairs of names of a generated encyclopedia, which the text does not explain; half
     of the documents repeat pairs as lines, and half are chats that ask for the second name by the
     first.
 
     Args:
-        documents: how many.
-        first_world: the seed of the first encyclopedia; every fiftieth document has another one.
-        pages: of an encyclopedia.
         numbers: in how many pairs of a hundred a number of three or four digits is the second.
     """
 
-    documents: int = 20_000
     first_world: int = 20_000
     pages: int = 300
     numbers: int = 0
 
-    def __call__(self) -> Iterator[Document]:
-        for number in range(self.documents):
-            if number % DOCUMENTS_PER_WORLD == 0:
-                seed = self.first_world + number // DOCUMENTS_PER_WORLD
-                titles = np.array(make_world(seed, self.pages).titles)
-                rng = np.random.default_rng((seed, 2))
+    def _about_world(self, seed: int) -> Iterator[Document]:
+        titles = np.array(make_world(seed, self.pages).titles)
+        rng = np.random.default_rng((seed, 2))
+        while True:
             count = int(rng.integers(2, 7))
             names = rng.choice(titles, 2 * count, replace=False).tolist()
             seconds = names[count:]

@@ -1,11 +1,12 @@
 """Conversations about pages of generated encyclopedias, on which a model learns to read."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl_jax.documents import ChatDocument
+from agentrl_jax.documents import ChatDocument, Document
 from agentrl_jax.envs.page_index import Page
 from agentrl_jax.envs.search.facts import World, make_world
 from agentrl_jax.envs.search.prose import write_pages
@@ -17,18 +18,38 @@ QUESTIONS_PER_PAGE = 10  # that are drawn
 
 
 @dataclass(frozen=True)
-class ReadingDocuments:
-    """Pages and questions about them with their answers, one question a turn; what the pages do not
-    tell is "unknown".
-
-    Every fiftieth document has another encyclopedia, so that names can only be read. Questions are
-    chains of the split "train".
+class EncyclopediaDocuments:
+    """Documents about generated encyclopedias: every fiftieth has another one, so that names can
+    only be read.
 
     Args:
         documents: how many.
         first_world: the seed of the first encyclopedia; those of an experiment should not be among
             the `documents` / 50 from here on.
         pages: of an encyclopedia.
+    """
+
+    documents: int = 20_000
+    first_world: int = 1_000
+    pages: int = 200
+
+    def __call__(self) -> Iterator[Document]:
+        starts = range(0, self.documents, DOCUMENTS_PER_WORLD)
+        for seed, start in enumerate(starts, self.first_world):
+            count = min(DOCUMENTS_PER_WORLD, self.documents - start)
+            yield from itertools.islice(self._about_world(seed), count)
+
+    def _about_world(self, seed: int) -> Iterator[Document]:
+        """Endless documents about the encyclopedia of that seed."""
+        raise NotImplementedError(f"{type(self).__name__} must define _about_world")
+
+
+@dataclass(frozen=True)
+class ReadingDocuments(EncyclopediaDocuments):
+    """Pages and questions about them with their answers, one question a turn; what the pages do not
+    tell is "unknown". Questions are chains of the split "train".
+
+    Args:
         topics: the pages of so many questions are shown.
         noise: and at most so many others.
         questions: turns of a conversation, fewer where the pages answer fewer.
@@ -36,23 +57,18 @@ class ReadingDocuments:
         unknown: how many questions in a hundred are about pages that are not shown.
     """
 
-    documents: int = 20_000
-    first_world: int = 1_000
-    pages: int = 200
     topics: int = 2
     noise: int = 1
     questions: int = 7
     hops: tuple[int, ...] = (1, 1, 2)
     unknown: int = 15
 
-    def __call__(self) -> Iterator[ChatDocument]:
-        for number in range(self.documents):
-            if number % DOCUMENTS_PER_WORLD == 0:
-                seed = self.first_world + number // DOCUMENTS_PER_WORLD
-                world = make_world(seed, self.pages)
-                by_title = {page.title: page for page in write_pages(world, 0)}
-                rng = np.random.default_rng((seed, 1))
-                pool = self._questions(rng, world)
+    def _about_world(self, seed: int) -> Iterator[ChatDocument]:
+        world = make_world(seed, self.pages)
+        by_title = {page.title: page for page in write_pages(world, 0)}
+        rng = np.random.default_rng((seed, 1))
+        pool = self._questions(rng, world)
+        while True:
             yield self._document(rng, by_title, pool)
 
     def _questions(self, rng: np.random.Generator, world: World) -> list[Question]:
