@@ -13,7 +13,14 @@ from agentrl_jax.envs.vision import boxes
 from agentrl_jax.envs.vision.captions import CaptionLine, caption_line, caption_score, read_caption
 from agentrl_jax.envs.vision.image_environment import ImageEnvironment, Reply, look
 from agentrl_jax.envs.vision.images import COLORS, SHAPES
-from agentrl_jax.envs.vision.scenes import MAX_DOTS, OBJECT, Scene, make_scene, render_scene
+from agentrl_jax.envs.vision.scenes import (
+    CORNERS,
+    MAX_DOTS,
+    OBJECT,
+    Scene,
+    make_scene,
+    render_scene,
+)
 from agentrl_jax.envs.vision.splits import Generators
 from agentrl_jax.envs.vision.views import View, full_view
 from agentrl_jax.messages import Message
@@ -23,6 +30,11 @@ CAPTIONS = Generators(
         "scene": ("Describe the scene.", "What is in the scene?", "Name all objects of the scene."),
         "part": ("Describe the part.", "What is in the part?", "Name all objects of the part."),
         "where": ("Where is the {a}?", "Point at the {a}.", "Find the {a}."),
+        "corner": (
+            "What is nearest to the {corner} corner?",
+            "Point at the object that is nearest to the {corner} corner.",
+            "Find the object that is closest to the {corner} corner.",
+        ),
         "half": ("", "Describe the half of the scene."),
     },
     held_out=("half",),
@@ -54,8 +66,8 @@ def _random_action(env: "SceneCaptions", rng: np.random.Generator) -> str:
 
 
 class SceneCaptions(ImageEnvironment):
-    """Describe a scene, a part of one at its full resolution, or the place of one object, in one
-    turn: what a policy that sees is pretrained on.
+    """Describe a scene, a part of one at its full resolution, or one object, that of a name or the
+    one at a corner, in one turn: what a policy that sees is pretrained on.
 
     A caption has a line for each object, from the top to the bottom: "red circle (12, 40)" with the
     pixels of its middle in the image that is shown; in a part, where the object is whole,
@@ -67,7 +79,7 @@ class SceneCaptions(ImageEnvironment):
 
     Args:
         split: "train", "test" or "held_out" (docs/vision_worlds.md).
-        kinds: "scene", "part", "where"; empty: all.
+        kinds: "scene", "part", "where", "corner"; empty: all.
         size: side of the scene in pixels.
         view: longer side of the image that is shown.
         objects: in the scene.
@@ -107,11 +119,14 @@ class SceneCaptions(ImageEnvironment):
         self.num_objects = checked_int("objects", objects, 6, 20)
         self.part = checked_int("part", part, OBJECT + 4, self.size)
         self.scene, self.seen = Scene(0, ()), full_view(self.size, self.size)
-        self.target = ""
+        self.target = ""  # the only object that is described; empty: all
+        self.corner = ""
 
     def _open(self) -> None:
         self.scene = make_scene(self.task.seed, self.size, self.num_objects)
         rng = np.random.default_rng([self.task.seed, 2])
+        self.target = self.corner = ""
+        self.seen = full_view(self.size, self.size)
         match self.task.generator:
             case "part":
                 side = int(rng.integers(OBJECT + 4, self.part + 1))
@@ -122,11 +137,11 @@ class SceneCaptions(ImageEnvironment):
                 self.seen = View(boxes.square_around(center, side / 2, self.size, self.size))
             case "where":
                 self.target = self.scene.objects[int(rng.integers(self.num_objects))].name
-                self.seen = full_view(self.size, self.size)
+            case "corner":
+                index = int(rng.integers(len(CORNERS)))
+                self.corner, self.target = CORNERS[index], self.scene.nearest_to_corner(index).name
             case "half":
                 self.seen = View((0.0, 0.0, self.size / 2, float(self.size)))
-            case _:
-                self.seen = full_view(self.size, self.size)
 
     def _rewind(self) -> None:
         pass
@@ -136,7 +151,7 @@ class SceneCaptions(ImageEnvironment):
         """The right caption."""
         lines = []
         for item in self.scene.objects:
-            if self.task.generator == "where" and item.name != self.target:
+            if self.target and item.name != self.target:
                 continue
             if boxes.intersection(self.seen.box, item.box) < boxes.area(item.box):
                 continue
@@ -147,7 +162,8 @@ class SceneCaptions(ImageEnvironment):
     def _opening_messages(self) -> Messages:
         instruction = f" {self.rules}" if self.instruction else ""
         pixels = self.seen.pixels(render_scene(self.scene), self.view)
-        return (look(f"{self.task.phrasing.format(a=self.target)}{instruction}", pixels),)
+        text = self.task.phrasing.format(a=self.target, corner=self.corner)
+        return (look(f"{text}{instruction}", pixels),)
 
     def _respond(self, message: Message) -> Reply:
         right, lines = self.lines, read_caption(message.text)

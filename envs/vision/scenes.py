@@ -23,6 +23,7 @@ from agentrl_jax.envs.vision.splits import Generators, TaskKey
 LETTERS, DIGITS = "ACEFHKLMNPRTUXY", "3456789"  # no two of them look alike
 OBJECT = 40  # side of an object, in pixels of the canvas
 MAX_DOTS = 5
+CORNERS = ("upper left", "upper right", "lower left", "lower right")
 CHOICES = "ABCDE"
 BACKGROUND = (236, 233, 225)
 SCENE_QUESTIONS = Generators(
@@ -83,6 +84,11 @@ class Scene:
 
     def named(self, name: str) -> SceneObject:
         return next(item for item in self.objects if item.name == name)
+
+    def nearest_to_corner(self, corner: int) -> SceneObject:
+        """The object whose middle is nearest to one of `CORNERS`, by its index."""
+        x, y = corner % 2 * self.size - OBJECT / 2, corner // 2 * self.size - OBJECT / 2
+        return min(self.objects, key=lambda o: ((o.x - x) ** 2 + (o.y - y) ** 2, o.name))
 
 
 @dataclass(frozen=True)

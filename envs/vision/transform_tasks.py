@@ -8,13 +8,12 @@ import numpy as np
 from agentrl_jax.envs.vision.boxes import Box
 from agentrl_jax.envs.vision.image_operations import TURNS, apply, inverse
 from agentrl_jax.envs.vision.images import SHAPES, WHITE, Image, blank, write
-from agentrl_jax.envs.vision.scenes import OBJECT, Scene, SceneObject, make_scene, render_scene
+from agentrl_jax.envs.vision.scenes import CORNERS, Scene, SceneObject, make_scene, render_scene
 from agentrl_jax.envs.vision.splits import Generators, TaskKey
 from agentrl_jax.envs.vision.views import View, full_view
 
 BANNER = 32  # pixels above the scene, in which the way up is written
 CORRUPTIONS = ("none", *TURNS)
-CORNERS = ("upper left", "upper right", "lower left", "lower right")
 TRANSFORM_QUESTIONS = Generators(
     {
         "read": (
@@ -116,12 +115,7 @@ def make_transform_task(
             answer, corruption = str(count), "none"
             guesses = tuple(map(str, range(objects)))
         case "corner":
-            x, y = (side % 2) * size, (side // 2) * size
-            half = OBJECT / 2
-            answer = min(
-                scene.objects,
-                key=lambda o: ((o.x + half - x) ** 2 + (o.y + half - y) ** 2, o.name),
-            ).name
+            answer = scene.nearest_to_corner(side).name
         case _:
             answer = max(scene.objects, key=lambda o: (o.y, o.name)).name
     text = task.phrasing.format(a=item.name, corner=CORNERS[side], shape=shape)

@@ -12,6 +12,7 @@ from agentrl_jax.envs.vision.scene_captions import (
     caption_score,
     read_caption,
 )
+from agentrl_jax.envs.vision.scenes import CORNERS, OBJECT
 from agentrl_jax.images.loading import ImageReader
 
 RED = CaptionLine("red circle", 10, 20)
@@ -41,6 +42,24 @@ def test_the_caption_is_that_of_the_pixels_that_are_shown(kind: str):
             color = image[round(line.y - 5 * scale), line.x]
             nearest = min(COLORS, key=lambda name: np.abs(color - COLORS[name]).sum())
             assert nearest == line.name.split()[0]
+
+
+def test_the_object_at_a_corner_is_nearer_to_it_than_any_other():
+    corners = {}
+    for seed in range(40):
+        env = caption_env(seed, kinds=["corner"], view=448)
+        opening, _ = env.reset(seed=seed)
+        (line,), text = env.lines, opening[0].text
+        corner = next(name for name in CORNERS if f"{name} corner" in text)
+        corner_of_canvas = np.array((448 * ("right" in corner), 448 * ("lower" in corner)))
+        distances = {
+            item.name: np.linalg.norm((item.x + OBJECT / 2, item.y + OBJECT / 2) - corner_of_canvas)
+            for item in env.scene.objects
+        }
+        assert line.name == min(distances, key=lambda name: distances[name])
+        corners[corner] = line.name
+        assert env.step(str(line))[4]["success"]
+    assert corners.keys() == {*CORNERS}
 
 
 def test_every_right_line_counts_once():
