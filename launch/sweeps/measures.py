@@ -41,21 +41,30 @@ def last_row(run_dir: Path, phase: str = "") -> dict[str, Any]:
     return rows[phase or list(rows)[-1]]
 
 
-def first_row(run_dir: Path) -> dict[str, Any] | None:
-    """The row for the policy after the first phase; None where there was only one phase."""
+def start_row(run_dir: Path, phase: str = "") -> dict[str, Any] | None:
+    """The row for the policy with which a phase started: that after the phase that its `start`
+    names, else that after the first one; None where there was only one phase.
+    """
     rows = _rows(run_dir)
-    return next(iter(rows.values())) if len(rows) > 1 else None
+    if len(rows) < 2:
+        return None
+    start = _phases(run_dir)[phase or list(rows)[-1]].get("start")
+    return rows[start if isinstance(start, str) and start in rows else next(iter(rows))]
+
+
+def _phases(run_dir: Path) -> dict[str, dict[str, Any]]:
+    """The fields of each phase of a run's config, by its name."""
+    phases = read_config_data(run_dir)["fields"]["phases"]["dict"]
+    return {name: phase["fields"] for name, phase in phases.items()}
 
 
 def _rows(run_dir: Path) -> dict[str, dict[str, Any]]:
     """The rows of the summary's table for the policy after each phase, by the phases' names."""
     try:
-        fields = read_config_data(run_dir)["fields"]
         table = read_summary(run_dir)["table"]
         rows = {}
-        for name, phase in fields["phases"]["dict"].items():
-            label = phase["fields"]["label"]
-            of_phase = [row for row in table if row["name"] == label]
+        for name, phase in _phases(run_dir).items():
+            of_phase = [row for row in table if row["name"] == phase["label"]]
             if of_phase:  # a reward model has no row
                 # In the environment that has the phase's name, else in the first one.
                 with_its_name = (row for row in of_phase if row.get("environment") == name)

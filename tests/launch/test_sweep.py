@@ -22,6 +22,7 @@ from agentrl_jax.launch.sweeps.measures import (
     maximum,
     mean_log_of_last,
     mean_of_last,
+    start_row,
     std_of_changes,
 )
 from agentrl_jax.storage.format_version import RUN_FORMAT_VERSION
@@ -251,6 +252,22 @@ def test_measures_read_the_last_phase_of_a_run_folder_or_a_named_one(tmp_path: P
     (cell.run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         final_return.compute(cell.run_dir)
+
+
+def test_a_phase_starts_from_the_phase_that_it_names_or_else_from_the_first(tmp_path: Path):
+    names = ("reader", "sft", "base", "method")
+    starts = {"sft": None, "base": "sft", "method": "sft"}
+    phases = {name: {"fields": {"label": name, "start": starts.get(name)}} for name in names}
+    data = {"format_version": RUN_FORMAT_VERSION, "fields": {"phases": {"dict": phases}}}
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    table = [{"name": name, "win_rate": rate} for rate, name in enumerate(names)]
+    (tmp_path / "summary.json").write_text(json.dumps({"table": table}))
+    started = {phase: start_row(tmp_path, phase) for phase in ("base", "method", "", "sft")}
+    assert {phase: row and row["name"] for phase, row in started.items()} == {
+        "base": "sft", "method": "sft", "": "sft", "sft": "reader",
+    }  # fmt: skip
+    (tmp_path / "summary.json").write_text(json.dumps({"table": table[:1]}))
+    assert start_row(tmp_path) is None
 
 
 def test_changes_from_step_to_step_have_a_standard_deviation(tmp_path: Path):

@@ -16,7 +16,7 @@ from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.claims.measures import training_means
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell
 from agentrl_jax.launch.sweeps.cells import Cell
-from agentrl_jax.launch.sweeps.measures import Measure, final_success, first_row, last_row
+from agentrl_jax.launch.sweeps.measures import Measure, final_success, last_row, start_row
 from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
@@ -95,9 +95,9 @@ class Comparison:
             raise UserError(
                 f"the {self.measure.name} of {run_dir} is {value}: use a measure that is finite"
             )
-        summary, first = read_summary(run_dir), first_row(run_dir)
+        summary, start = read_summary(run_dir), start_row(run_dir, phase)
         learnt = {
-            "start": first["win_rate"] if first else None,
+            "start": start["win_rate"] if start else None,
             "end": last_row(run_dir, phase)["win_rate"],
         }
         learnt["training"] = training_means(run_dir, phase)

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl_jax.launch.sweeps.cached_cells import CachedCell, earlier_configs_note
 from agentrl_jax.launch.sweeps.cells import Cell
-from agentrl_jax.launch.sweeps.measures import first_row, last_row
+from agentrl_jax.launch.sweeps.measures import last_row, start_row
 from agentrl_jax.storage.run_folder import read_summary
 
 CellResults = Sequence[dict[str, Any] | None]  # per seed; None: missing
@@ -15,10 +15,10 @@ CellResults = Sequence[dict[str, Any] | None]  # per seed; None: missing
 
 def measure_run(run_dir: Path) -> dict[str, Any]:
     """Return, score and success after the last phase and after imitation, and total seconds."""
-    first, summary = first_row(run_dir), read_summary(run_dir)
+    imitated, summary = start_row(run_dir), read_summary(run_dir)
     return {
         **_scores(last_row(run_dir)),
-        "imitated": first and _scores(first),
+        "imitated": imitated and _scores(imitated),
         "seconds": round(sum(summary["seconds"].values()), 1),
     }
 
