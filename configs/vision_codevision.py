@@ -18,6 +18,7 @@ from functools import partial
 from agentrl_jax.algorithms.methods import codevision
 from agentrl_jax.configs.small import pick, rollouts, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
+from agentrl_jax.models.hf.shipped import TURNED_BASE_MODEL
 from agentrl_jax.training.config import Experiment
 
 TASK = VisionTask(
@@ -34,6 +35,7 @@ TASK = VisionTask(
     length=480,
     images=3,
     budget=96,
+    base=TURNED_BASE_MODEL,
 )
 
 

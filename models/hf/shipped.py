@@ -10,13 +10,16 @@ BASE_MODEL = "agentrl/base-4m"
 READING_MODEL = "agentrl/read-4m"
 # Pretrained on captions and questions about generated images: docs/vision_systems.md.
 VISION_BASE_MODEL = "agentrl/see-600k"
-# The same, further trained on videos, pages and rooms.
+# `VISION_BASE_MODEL`, further trained on videos, pages and rooms.
 VIDEO_BASE_MODEL = "agentrl/watch-600k"
+# `VISION_BASE_MODEL`, further trained on images that are turned.
+TURNED_BASE_MODEL = "agentrl/turn-600k"
 SHIPPED_MODELS = {
     BASE_MODEL: FOLDER / "base-4m",
     READING_MODEL: FOLDER / "read-4m",
     VISION_BASE_MODEL: FOLDER / "see-600k",
     VIDEO_BASE_MODEL: FOLDER / "watch-600k",
+    TURNED_BASE_MODEL: FOLDER / "turn-600k",
 }
 # A small English encoder, as critics read texts with.
 SENTENCE_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
