@@ -6,7 +6,7 @@ curve over alpha (0, .02 by default, .1, .3). In `:s3` the gain is over naive re
 judgement. Published: a planner of 7 billion weights, a reader of 32; here both have 4.2 million,
 and the reader is fine-tuned to answer and to judge. `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; neither time nor score has been measured
+Hardware: one CPU core; time: 60 minutes for `:pair`; score: docs/search.md
 
     agentrl-train --config=configs/search_planner.py[:free|cheap|dear|s3|pair]
 """
