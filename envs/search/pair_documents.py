@@ -14,7 +14,7 @@ _SEPARATORS = ": ", " - ", " is ", " has "
 
 
 @dataclass(frozen=True)
-class PairDocuments(EncyclopediaDocuments):
+class PairDocuments(EncyclopediaDocuments[Document]):
     """Two to six pairs of names of a generated encyclopedia, which the text does not explain; half
     of the documents repeat pairs as lines, and half are chats that ask for the second name by the
     first.

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -13,12 +14,14 @@ from agentrl_jax.envs.search.prose import write_pages
 from agentrl_jax.envs.search.questions import Question, draw_question
 from agentrl_jax.envs.search.reader import UNKNOWN, page_text, reading_conversation
 
+T = TypeVar("T", bound=Document)
+
 DOCUMENTS_PER_WORLD = 50
 QUESTIONS_PER_PAGE = 10  # that are drawn
 
 
 @dataclass(frozen=True)
-class EncyclopediaDocuments:
+class EncyclopediaDocuments(Generic[T]):
     """Documents about generated encyclopedias: every fiftieth has another one, so that names can
     only be read.
 
@@ -33,19 +36,19 @@ class EncyclopediaDocuments:
     first_world: int = 1_000
     pages: int = 200
 
-    def __call__(self) -> Iterator[Document]:
+    def __call__(self) -> Iterator[T]:
         starts = range(0, self.documents, DOCUMENTS_PER_WORLD)
         for seed, start in enumerate(starts, self.first_world):
             count = min(DOCUMENTS_PER_WORLD, self.documents - start)
             yield from itertools.islice(self._about_world(seed), count)
 
-    def _about_world(self, seed: int) -> Iterator[Document]:
+    def _about_world(self, seed: int) -> Iterator[T]:
         """Endless documents about the encyclopedia of that seed."""
         raise NotImplementedError(f"{type(self).__name__} must define _about_world")
 
 
 @dataclass(frozen=True)
-class ReadingDocuments(EncyclopediaDocuments):
+class ReadingDocuments(EncyclopediaDocuments[ChatDocument]):
     """Pages and questions about them with their answers, one question a turn; what the pages do not
     tell is "unknown". Questions are chains of the split "train".
 
