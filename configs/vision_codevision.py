@@ -8,7 +8,7 @@ environment's option `code`, whose texts are too long for a policy of this size.
 the answer alone, `:no_penalties` leaves out overuse and spurious operations, `:smoke` takes two
 steps of each phase.
 
-Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+Hardware: one CPU core, 18 minutes for `:pair`; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_codevision.py[:outcome]
 """
