@@ -32,14 +32,14 @@ BONUS = 0.05
 def get_config(variant: str = "method") -> Experiment:
     band = EntropyBand(BONUS, smoothing=100.0, phase_weight=EPOPhaseWeight(HOUSEHOLD_STEPS))
     bonus = {"entropy": EntropyBonus(BONUS), "kl": KL(0.01)}
-    method = epo(band, ILLEGAL_PENALTY, **TRAINING_SETTINGS)
+    method = epo(band, penalty=ILLEGAL_PENALTY, **TRAINING_SETTINGS)
     return household_experiment(
         f"alfworld-epo-{variant}",
         pick(
             variant,
             "alfworld_epo",
             method=method,
-            base=epo(None, ILLEGAL_PENALTY, regularizers=bonus, **TRAINING_SETTINGS),
+            base=epo(penalty=ILLEGAL_PENALTY, regularizers=bonus, **TRAINING_SETTINGS),
             smoke=method,
         ),
         smoke=variant == "smoke",

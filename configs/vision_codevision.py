@@ -10,7 +10,7 @@ steps of each phase.
 
 Hardware: one CPU core, 18 minutes for `:pair`; score: docs/vision_systems.md
 
-    agentrl-train --config=configs/vision_codevision.py[:outcome]
+    agentrl-train --config=configs/vision_codevision.py[:outcome|no_penalties|pair|smoke]
 """
 
 from functools import partial
