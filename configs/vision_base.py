@@ -13,6 +13,7 @@ Hardware: one CPU core, 65 minutes; score: docs/vision_systems.md
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
 from agentrl_jax.algorithms.strategies.episode_examples import EpisodeExamples
@@ -22,6 +23,7 @@ from agentrl_jax.configs.vision_task import PATCH, SIDE, VisionTask
 from agentrl_jax.images.prompts import qwen3_vl_chat_images
 from agentrl_jax.learner.learning_rate import StableThenLinear
 from agentrl_jax.learner.optimizer import AdamWConfig
+from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.hf.shipped import VISION_BASE_MODEL
 from agentrl_jax.models.rope import Rope
 from agentrl_jax.models.tokenizers import FolderTokenizer
@@ -38,6 +40,7 @@ from agentrl_jax.training.config import (
 )
 from agentrl_jax.training.mixture import Mixture
 from agentrl_jax.training.sources import Rollouts
+from agentrl_jax.training.task_source import EnvironmentSpec
 
 CAPTIONS = VisionTask(
     "SceneCaptions-v0",
@@ -130,3 +133,37 @@ def get_config(variant: str = "full") -> Experiment:
         ),
         engine=dataclasses.replace(CAPTIONS.engine, positions=QUESTION_LENGTH),
     )
+
+
+def further_trained(
+    name: str,
+    tasks: Mapping[str, EnvironmentSpec],
+    shares: Mapping[str, float],
+    length: int,
+    images: int,
+    steps: int,
+    smoke: bool,
+) -> Experiment:
+    """The model that this config makes, trained on the experts' episodes of further tasks.
+
+    Args:
+        name: of the run, after "vision-"; its phase is `name`ing.
+        tasks: that are trained on and evaluated.
+        shares: how often each is drawn; 1 where it has none.
+        length: most tokens of an episode.
+        images: most images of an episode.
+        steps: of the phase.
+        smoke: two steps.
+    """
+    config = get_config("smoke" if smoke else "full")
+    mixture = Mixture(dict(tasks), {task: shares.get(task, 1) for task in tasks})
+    rate = AdamWConfig(1e-3, 20, 0.05, decay=StableThenLinear(0.4))
+    algorithm = cloning(rate, 6, dataclasses.replace(CAPTIONS, length=length, images=images))
+    config.name, label = f"vision-{name}", f"{name}ing"
+    config.policy = PretrainedDecoder(VISION_BASE_MODEL)
+    steps = 2 if smoke else steps
+    config.phases = {label: Phase(label, examples(24, mixture), algorithm, steps, 250)}
+    config.evaluation = dataclasses.replace(
+        config.evaluation, environments={"where": WHERE} if smoke else dict(tasks)
+    )
+    return config

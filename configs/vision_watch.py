@@ -15,14 +15,8 @@ import dataclasses
 
 from agentrl_jax.configs import vision_framethinker, vision_metaspatial, vision_vrag
 from agentrl_jax.configs.small import pick
-from agentrl_jax.configs.vision_base import CAPTIONS, PART, WHERE, cloning, examples
-from agentrl_jax.configs.vision_base import get_config as get_base_config
-from agentrl_jax.learner.learning_rate import StableThenLinear
-from agentrl_jax.learner.optimizer import AdamWConfig
-from agentrl_jax.models.hf.pretrained import PretrainedDecoder
-from agentrl_jax.models.hf.shipped import VISION_BASE_MODEL
-from agentrl_jax.training.config import Experiment, Phase
-from agentrl_jax.training.mixture import Mixture
+from agentrl_jax.configs.vision_base import PART, WHERE, further_trained
+from agentrl_jax.training.config import Experiment
 
 VIDEO, PAGE, ROOM = vision_framethinker.TASK, vision_vrag.TASK, vision_metaspatial.TASK
 WATCHED = {
@@ -41,18 +35,7 @@ STEPS = 1400
 
 def get_config(variant: str = "full") -> Experiment:
     smoke = pick(variant, "vision_watch", full=False, smoke=True)
-    config = get_base_config("smoke" if smoke else "full")
-    mixture = Mixture(WATCHED, {name: SHARES.get(name, 1) for name in WATCHED})
-    rate = AdamWConfig(1e-3, 20, 0.05, decay=StableThenLinear(0.4))
-    watching = cloning(rate, 6, dataclasses.replace(CAPTIONS, length=LENGTH, images=7))
-    config.name = "vision-watch"
-    config.policy = PretrainedDecoder(VISION_BASE_MODEL)
-    config.phases = {
-        "watching": Phase("watching", examples(24, mixture), watching, 2 if smoke else STEPS, 250)
-    }
-    config.evaluation = dataclasses.replace(
-        config.evaluation, environments={"where": WHERE} if smoke else WATCHED
-    )
+    config = further_trained("watch", WATCHED, SHARES, LENGTH, images=7, steps=STEPS, smoke=smoke)
     frame, image = VIDEO.image_patches, PAGE.image_patches
     config.engine = dataclasses.replace(
         config.engine, positions=LENGTH, image_patches=(frame, image)
