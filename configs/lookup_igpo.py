@@ -9,7 +9,7 @@ outcome alone (`:base`, GRPO).
 
 Hardware: 2 CPU cores; time: about 71 s; score: success .94 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/lookup_igpo.py[:base]
+    agentrl-train --config=configs/lookup_igpo.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.advantages.group import group_normalized
@@ -17,16 +17,27 @@ from agentrl_jax.algorithms.advantages.trajectory_checks import is_malformed
 from agentrl_jax.algorithms.experience.penalties import ReplaceRewards
 from agentrl_jax.algorithms.methods.tool_use import igpo
 from agentrl_jax.algorithms.policy_gradient.answer_probe import AnswerProbe
-from agentrl_jax.configs.small import LOOKUP, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    LOOKUP,
+    pick,
+    rollouts,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.training.config import Experiment
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(LOOKUP)
     base = igpo(
         **settings, advantage=group_normalized, rewards=ReplaceRewards("format", -2.0, is_malformed)
     )
     algorithm = pick(
-        variant, "lookup_igpo", method=igpo(**settings, probe=AnswerProbe("answer ")), base=base
+        variant,
+        "lookup_igpo",
+        method=igpo(**settings, probe=AnswerProbe("answer ")),
+        base=base,
     )
-    return small_experiment("lookup-igpo", LOOKUP, algorithm, label="IGPO")
+    return small_experiment("lookup-igpo", LOOKUP, algorithm, rollouts(4), steps=60, label="IGPO")

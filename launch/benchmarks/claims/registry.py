@@ -96,26 +96,6 @@ COMPARISONS = (
         measure=correction,
     ),
     variant_comparison(
-        "igpo_signal",
-        "lookup_igpo",
-        "IGPO, arXiv 2510.14967",
-        "Information gain gives a signal where outcomes tie.",
-        measure=area_under_curve("groups_with_signal"),
-        by_construction=True,
-    ),
-    variant_comparison(
-        "igpo_success",
-        "lookup_igpo",
-        "IGPO, arXiv 2510.14967",
-        "Information gain makes more episodes succeed.",
-    ),
-    variant_comparison(
-        "truncated_weights",
-        "keydoor_dart",
-        "DART, arXiv 2509.23866",
-        "Truncated importance weights help on stale samples.",
-    ),
-    variant_comparison(
         "gigpo",
         "chain_gigpo",
         "GiGPO, arXiv 2505.10978",

@@ -13,7 +13,7 @@ VISUAL_SYSTEMS = (
         ("keydoor_dart.py", "chain_async.py"),
         "diagnostic",
         ("KeyDoor", "Chain"),
-        ("truncated_weights", "async_time", "stale_1", "stale_2", "stale_4"),
+        ("async_time", "stale_1", "stale_2", "stale_4"),
     ),
     System(
         "ActiveVLN",
