@@ -1,7 +1,7 @@
 """Wordle with Dr.GRPO (arXiv 2503.20783) in place of GRPO.
 
 Everything else is configs/wordle_grpo.py. `:smoke` is the same in under a minute and learns little.
-The comparison with GRPO in docs/methods.md is configs/calculator_dr_grpo.py.
+The comparison with GRPO in docs/methods.md is configs/arithmetic_dr_grpo.py.
 
 Hardware: 2 CPU cores; time: about 5 minutes; score: return -2.90, SFT -3.83 (seed 0)
 

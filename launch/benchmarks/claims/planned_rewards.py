@@ -1,7 +1,7 @@
 """Planned comparisons of rewards, losses, critics and opponents.
 
-`planned` tells how they were planned. A step has 32 episodes, of the guide's chain 16, of the
-calculator 64. Settings are those of the configs' variant `pair`, but for what is set here.
+`planned` tells how they were planned. A step has 32 episodes, with the guide's chain 16, with
+Dr.GRPO 128. Settings are those of the configs' variant `pair`, but for what is set here.
 """
 
 from typing import Any
@@ -43,17 +43,19 @@ PLANNED_REWARDS = (
     ),
     paired_comparison(
         "dr_grpo",
-        "calculator_dr_grpo",
+        "arithmetic_dr_grpo",
         "arXiv 2503.20783",
         "Without the division by the trajectory's length, failures are shorter than GRPO's.",
         {
             **SETTINGS,
+            "demonstrations.episodes": "4000",
             "evaluation.episodes": "512",
-            **on_both_sides({"source.tasks": "8"}),
+            "engine.rows": "128",
         },
         measure=failed_tokens,
         higher_is_better=False,
-        **SEEDS,
+        seeds=tuple(range(20)),
+        tuning_seeds=(100, 101, 102, 103),
     ),
     paired_comparison(
         "gated",

@@ -32,7 +32,7 @@ BASE_METHODS = {
 OTHER_CONFIGS = {
     "base_model.py", "price_list_base.py", "reading_model.py", "vision_base.py", "vision_watch.py",
     "vision_turn.py",
-    "alfworld_gigpo.py", "arithmetic_verifier.py", "calculator_dr_grpo.py",
+    "alfworld_gigpo.py", "arithmetic_verifier.py", "arithmetic_dr_grpo.py",
     "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py", "count_squares_grpo.py",
     "dialogue_reward_model.py", "mcp_tools_grpo.py", "search_methods.py", "tools_grpo.py",
     "wordle_dr_grpo.py", "wordle_pretrained.py",
