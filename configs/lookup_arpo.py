@@ -9,11 +9,9 @@ entries; in `:tools` each relation has a tool of its own, and using both is rewa
 Expected effect: the success of independent episodes (`:base`, as many per group) with fewer tool
 calls (`rollout/turns_played`).
 
-Measured at learning rate 3e-4 (`--config.phases.rl.algorithm.optimizer.learning_rate=3e-4`).
-
 Hardware: 2 CPU cores; time: about 72 s; score: success .92 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/lookup_arpo.py[:hard|tools|base]
+    agentrl-train --config=configs/lookup_arpo.py[:hard|tools|base|pair]
 """
 
 from agentrl_jax.algorithms.methods.tool_use import arpo
@@ -26,11 +24,13 @@ from agentrl_jax.configs.small import (
     rollouts,
     small_experiment,
     training_settings,
+    with_pair,
 )
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings = training_settings(LOOKUP)
     branches = Rollouts(

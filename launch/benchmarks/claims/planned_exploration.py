@@ -1,10 +1,12 @@
-"""Planned comparisons of replays where success is rare; see `planned` for how they were planned.
+"""Planned comparisons of replays where success is rare, and of branching; see `planned` for how
+they were planned.
 
 SPEAR's first ten seeds, +.12 with a standard deviation of .13, were too few for a p that Holm's
 method multiplies by twenty-five; from them follow twenty new ones, which alone are compared.
 """
 
 from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.measures import turns_until_level
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
@@ -36,6 +38,21 @@ PLANNED_EXPLORATION = (
         SETTINGS,
         measure=area_under_curve("groups_with_signal"),
         by_construction=True,
+        **SEEDS,
+    ),
+    paired_comparison(
+        "arpo_calls",
+        "lookup_arpo",
+        "ARPO, arXiv 2507.19849",
+        "Branching reaches a success rate of 0.6 with fewer tool calls.",
+        {
+            **SETTINGS,
+            "demonstrations.episodes": "4000",
+            "phases.sft.source.batch": "32",
+            "engine.rows": "128",
+        },
+        measure=turns_until_level("rollout/success", 0.6),
+        higher_is_better=False,
         **SEEDS,
     ),
 )

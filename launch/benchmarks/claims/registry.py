@@ -16,7 +16,6 @@ from agentrl_jax.launch.benchmarks.claims.comparison import (
 from agentrl_jax.launch.benchmarks.claims.measures import (
     correction,
     seconds_until_level,
-    turns_until_level,
 )
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
 from agentrl_jax.launch.benchmarks.claims.planned_dialogues import PLANNED_DIALOGUES
@@ -110,15 +109,6 @@ COMPARISONS = (
         "Summaries beat a window that cuts the episode off.",
         measure=final_return,
         by_construction=True,
-    ),
-    variant_comparison(
-        "arpo_calls",
-        "lookup_arpo",
-        "ARPO, arXiv 2507.19849",
-        "Branching reaches a success rate of 0.8 with fewer tool calls.",
-        LOWER_LEARNING_RATE,
-        measure=turns_until_level("rollout/success", 0.8),
-        higher_is_better=False,
     ),
     variant_comparison(
         "ui_s1",
