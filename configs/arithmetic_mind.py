@@ -1,7 +1,7 @@
 """MinD (arXiv 2505.19788): GRPO on sums with reasoning in units, one generation each.
 
 A text that holds several units is penalized. "7+8=?" is demonstrated as the unit "7+8=15" and the
-action "15"; about half of the demonstrated texts hold a second unit that says the same,
+action "15"; three of four demonstrated texts hold up to three further units that say the same,
 "7+8=15.8+7=15", as chains of thought repeat themselves. Weights, and the test for several units,
 are not published: the marker here is the full stop, the weights .1. One attempt per episode, so
 that all episodes are of about the same length.
@@ -33,7 +33,7 @@ from agentrl_jax.training.config import Experiment
 SUMS = SmallTask(
     "Arithmetic-v0",
     "mixture",
-    64,
+    96,
     4,
     {"largest": 9, "operators": "+", "attempts": 1},
     sft_steps=200,
@@ -41,15 +41,15 @@ SUMS = SmallTask(
 
 
 def restate_question(messages: Sequence[Message], action: Message) -> list[str]:
-    """The unit before an answer: "7+8=15", for about half of the texts also "7+8=15.8+7=15"."""
+    """The text before an answer, of one to four units: "7+8=15", "7+8=15.8+7=15", ..."""
     left, _, right = messages[0].text.strip().removesuffix("=?").partition("+")
-    unit = f"{left}+{right}={action.text}"
-    return [f"{unit}.{right}+{left}={action.text}" if crc32(unit.encode()) % 2 else unit]
+    units = [f"{left}+{right}={action.text}", f"{right}+{left}={action.text}"]
+    return [".".join(units[i % 2] for i in range(1 + crc32(units[0].encode()) % 4))]
 
 
 @with_pair
 def get_config(variant: str = "method") -> Experiment:
-    units = StepwiseThinking(r"^\d+$", 4, max_tokens=16, demonstration_writer=restate_question)
+    units = StepwiseThinking(r"^\d+$", 4, max_tokens=32, demonstration_writer=restate_question)
     context, compactness = pick(
         variant,
         "arithmetic_mind",

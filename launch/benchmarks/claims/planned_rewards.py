@@ -1,12 +1,16 @@
 """Planned comparisons of rewards, losses, critics and opponents.
 
 `planned` tells how they were planned. A step has 32 episodes, with the guide's chain 16, with
-Dr.GRPO 128. Settings are those of the configs' variant `pair`, but for what is set here.
+Dr.GRPO and MinD 128. Settings are those of the configs' variant `pair`, but for what is set here.
 """
 
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import on_both_sides, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.comparison import (
+    TEN_SEEDS,
+    on_both_sides,
+    paired_comparison,
+)
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success, failed_tokens
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
@@ -98,10 +102,11 @@ PLANNED_REWARDS = (
         "arithmetic_mind",
         "MinD, arXiv 2505.19788",
         "A penalty on turns of several thinking units gives right answers with fewer tokens.",
-        {**SETTINGS, **on_both_sides(FEW_TASKS)},
+        {**SETTINGS, "engine.rows": "128"},
         measure=context_tokens_per_success(10),
         higher_is_better=False,
-        **SEEDS,
+        seeds=tuple(range(10, 20)),
+        tuning_seeds=(*TEN_SEEDS, 100, 101),  # the first ten with two units in a text at most
     ),
     paired_comparison(
         "critic_warmup",
