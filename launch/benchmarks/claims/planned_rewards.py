@@ -1,7 +1,7 @@
 """Planned comparisons of rewards, losses, critics and opponents.
 
 `planned` tells how they were planned. A step has 32 episodes, with the guide's chain 16, with
-Dr.GRPO and MinD 128. Settings are those of the configs' variant `pair`, but for what is set here.
+GiGPO 64, with Dr.GRPO and MinD 128. Settings are those of the configs' variant `pair`, but for what is set here.
 """
 
 from typing import Any
@@ -60,6 +60,15 @@ PLANNED_REWARDS = (
         higher_is_better=False,
         seeds=tuple(range(20)),
         tuning_seeds=(100, 101, 102, 103),
+    ),
+    paired_comparison(
+        "gigpo",
+        "keydoor_gigpo",
+        "GiGPO, arXiv 2505.10978",
+        "Comparing steps from the same state makes more succeed.",
+        {**SETTINGS, "engine.rows": "64"},
+        measure=area_under_curve("rollout/success"),
+        **SEEDS,
     ),
     paired_comparison(
         "gated",

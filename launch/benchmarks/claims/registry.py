@@ -95,14 +95,6 @@ COMPARISONS = (
         measure=correction,
     ),
     variant_comparison(
-        "gigpo",
-        "chain_gigpo",
-        "GiGPO, arXiv 2505.10978",
-        "Comparing steps from the same state makes more succeed.",
-        LOWER_LEARNING_RATE,
-        measure=area_under_curve("rollout/success"),
-    ),
-    variant_comparison(
         "supo",
         "chain_supo",
         "SUPO, arXiv 2510.06727",
