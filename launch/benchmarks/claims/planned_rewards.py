@@ -1,7 +1,8 @@
 """Planned comparisons of rewards, losses, critics and opponents.
 
 `planned` tells how they were planned. A step has 32 episodes, with the guide's chain 16, with
-GiGPO 64, with Dr.GRPO and MinD 128. Settings are those of the configs' variant `pair`, but for what is set here.
+GiGPO 64, with Dr.GRPO and MinD 128. Settings are those of the configs' variant `pair`, but for what
+is set here.
 """
 
 from typing import Any

@@ -34,8 +34,8 @@ OTHER_CONFIGS = {
     "vision_turn.py",
     "alfworld_gigpo.py", "arithmetic_verifier.py", "arithmetic_dr_grpo.py",
     "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py", "count_squares_grpo.py",
-    "dialogue_reward_model.py", "keydoor_gigpo.py", "mcp_tools_grpo.py", "search_methods.py", "tools_grpo.py",
-    "wordle_dr_grpo.py", "wordle_pretrained.py",
+    "dialogue_reward_model.py", "keydoor_gigpo.py", "mcp_tools_grpo.py", "search_methods.py",
+    "tools_grpo.py", "wordle_dr_grpo.py", "wordle_pretrained.py",
 }  # fmt: skip
 BENCHMARKS = {"MINT", "VerlTool"}  # published without a method of their own
 WITH_CONFIGS = [system for system in SYSTEMS if system.configs]
