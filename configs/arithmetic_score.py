@@ -10,17 +10,24 @@ rewards (`:base`).
 
 Hardware: 2 CPU cores; time: about 66 s; score: success .87 over 3 seeds (docs/methods.md)
 
-    agentrl-train --config=configs/arithmetic_score.py[:base]
+    agentrl-train --config=configs/arithmetic_score.py[:base|pair]
 """
 
 from agentrl_jax.algorithms.methods.multi_turn import self_correcting
 from agentrl_jax.algorithms.strategies.self_correction import SelfCorrectionRollouts
-from agentrl_jax.configs.small import TWO_ATTEMPTS, pick, small_experiment, training_settings
+from agentrl_jax.configs.small import (
+    TWO_ATTEMPTS,
+    pick,
+    small_experiment,
+    training_settings,
+    with_pair,
+)
 from agentrl_jax.envs.diagnostic.arithmetic import NEUTRAL_FEEDBACK
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
 
 
+@with_pair
 def get_config(variant: str = "method") -> Experiment:
     settings, steps = training_settings(TWO_ATTEMPTS), 36
     base = self_correcting(0, alpha=0.0, beta1=0.01, beta2=0.01, gamma=1.0, **settings)

@@ -78,13 +78,12 @@ def _distinct(run_dir: Path, phase: str = "") -> float:
 
 
 def _correction(run_dir: Path, phase: str = "") -> float:
-    rewards = np.array(
-        [
-            [turn.reward for turn in trajectory.turns]
-            for trajectory in evaluation_trajectories(run_dir, phase)
-        ]
+    """A step's mean return is the sum of both attempts' success rates, its success the second's."""
+    second, both = (
+        np.asarray(metric_values(run_dir, name, phase))
+        for name in ("rollout/success", "rollout/return")
     )
-    return float((rewards[:, 1] - rewards[:, 0]).mean())
+    return float((2 * second - both).mean())
 
 
 def _failed_tokens(run_dir: Path, phase: str = "") -> float:
@@ -97,7 +96,9 @@ def _failed_tokens(run_dir: Path, phase: str = "") -> float:
 
 
 distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
-correction = Measure("success of the second attempt minus that of the first", _correction)
+correction = Measure(
+    "success of the second attempt minus that of the first, mean over all steps", _correction
+)
 failed_tokens = Measure("tokens sampled in an evaluation episode that fails", _failed_tokens)
 
 

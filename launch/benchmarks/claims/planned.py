@@ -12,7 +12,7 @@ from agentrl_jax.launch.benchmarks.claims.comparison import (
     on_both_sides,
     paired_comparison,
 )
-from agentrl_jax.launch.benchmarks.claims.measures import distinct_answers
+from agentrl_jax.launch.benchmarks.claims.measures import correction, distinct_answers
 from agentrl_jax.launch.sweeps.measures import final_success, mean_of_last, std_of_changes
 
 SEEDS: dict[str, Any] = {"seeds": TEN_SEEDS, "tuning_seeds": (100, 101)}
@@ -73,5 +73,15 @@ PLANNED = (
         UFO_SETTINGS,
         measure=distinct_answers,
         **SEEDS,
+    ),
+    paired_comparison(
+        "score",
+        "arithmetic_score",
+        "SCoRe, arXiv 2409.12917",
+        "The second attempt improves on the first, by more than with REINFORCE on both rewards.",
+        {**SETTINGS, "phases.sft.steps": "150", "engine.rows": "128"},
+        measure=correction,
+        seeds=tuple(range(20)),
+        tuning_seeds=(100, 101),
     ),
 )

@@ -13,10 +13,7 @@ from agentrl_jax.launch.benchmarks.claims.comparison import (
     paired_comparison,
     variant_comparison,
 )
-from agentrl_jax.launch.benchmarks.claims.measures import (
-    correction,
-    seconds_until_level,
-)
+from agentrl_jax.launch.benchmarks.claims.measures import seconds_until_level
 from agentrl_jax.launch.benchmarks.claims.planned import PLANNED
 from agentrl_jax.launch.benchmarks.claims.planned_dialogues import PLANNED_DIALOGUES
 from agentrl_jax.launch.benchmarks.claims.planned_exploration import PLANNED_EXPLORATION
@@ -86,13 +83,6 @@ COMPARISONS = (
         "keydoor_scaling_inter",
         "ScalingInter-RL, arXiv 2509.08755",
         "Growing horizons beat the full one from the start.",
-    ),
-    variant_comparison(
-        "score",
-        "arithmetic_score",
-        "SCoRe, arXiv 2409.12917",
-        "The second attempt improves on the first.",
-        measure=correction,
     ),
     variant_comparison(
         "supo",
