@@ -48,6 +48,16 @@ def turns_until_level(metric: str, level: float) -> Measure:
     return cost_until(metric, level, "rollout/turns_played", "turns played")
 
 
+def log_turns_until_level(metric: str, level: float) -> Measure:
+    """The natural logarithm of `turns_until_level`, so that a difference is a ratio of turns."""
+    turns = turns_until_level(metric, level)
+
+    def compute(run_dir: Path, phase: str = "") -> float:
+        return float(np.log(turns.compute(run_dir, phase)))
+
+    return Measure(f"log of {turns.name}", compute)
+
+
 def seconds_until_level(metric: str, level: float) -> Measure:
     """Seconds until a metric reaches a level, without the first step, which compiles."""
     return cost_until(metric, level, "time/seconds", "seconds", free_steps=1)

@@ -6,7 +6,7 @@ method multiplies by twenty-five; from them follow twenty new ones, which alone 
 """
 
 from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, paired_comparison
-from agentrl_jax.launch.benchmarks.claims.measures import turns_until_level
+from agentrl_jax.launch.benchmarks.claims.measures import log_turns_until_level
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
@@ -51,8 +51,11 @@ PLANNED_EXPLORATION = (
             "phases.sft.source.batch": "32",
             "engine.rows": "128",
         },
-        measure=turns_until_level("rollout/success", 0.6),
+        measure=log_turns_until_level("rollout/success", 0.6),
         higher_is_better=False,
-        **SEEDS,
+        # The first ten seeds, whose turns differ tenfold, were compared by their number: 1,200
+        # fewer in the mean, with a standard deviation of 1,400.
+        seeds=tuple(range(10, 20)),
+        tuning_seeds=(*TEN_SEEDS, 100, 101),
     ),
 )
