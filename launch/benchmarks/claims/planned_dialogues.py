@@ -2,9 +2,9 @@
 
 The dialogues of docs/refuel.md, where the older table of three seeds says nothing certain of these
 two. Losses are compared in dialogues of five turns; histories in those of four over twice the
-steps, since in five turns the first ten seeds differed by .08 with a standard deviation of .15. That
-pairs which differ in the last reply alone teach nobody to ask first is so by construction, and not
-tested.
+steps, since in five turns the first ten seeds differed by .08 with a standard deviation of .15.
+That pairs which differ in the last reply alone teach nobody to ask first is so by construction, and
+not tested.
 """
 
 from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, Comparison, Side
