@@ -96,20 +96,23 @@ def _correction(run_dir: Path, phase: str = "") -> float:
     return float((2 * second - both).mean())
 
 
-def _failed_tokens(run_dir: Path, phase: str = "") -> float:
-    lengths = [
-        sum(len(call.action) for call in trajectory.calls)
-        for trajectory in evaluation_trajectories(run_dir, phase)
-        if not trajectory.success
-    ]
-    return float(np.mean(lengths)) if lengths else np.nan
+def _failed_length(run_dir: Path, phase: str = "") -> float:
+    lengths: dict[bool, list[int]] = {True: [], False: []}
+    for trajectory in evaluation_trajectories(run_dir, phase):
+        lengths[bool(trajectory.success)].append(sum(len(call.action) for call in trajectory.calls))
+    if not all(lengths.values()):
+        return np.nan
+    return float(np.log(np.mean(lengths[False]) / np.mean(lengths[True])))
 
 
 distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
 correction = Measure(
     "success of the second attempt minus that of the first, mean over all steps", _correction
 )
-failed_tokens = Measure("tokens sampled in an evaluation episode that fails", _failed_tokens)
+failed_length = Measure(
+    "log of the tokens sampled in a failed evaluation episode over those in a successful one",
+    _failed_length,
+)
 
 
 # column -> metric (docs/metrics.md)

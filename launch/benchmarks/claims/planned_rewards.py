@@ -13,7 +13,7 @@ from agentrl_jax.launch.benchmarks.claims.comparison import (
     paired_comparison,
 )
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
-from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success, failed_tokens
+from agentrl_jax.launch.benchmarks.claims.measures import context_tokens_per_success, failed_length
 from agentrl_jax.launch.benchmarks.claims.planned import SEEDS, SETTINGS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_success, mean_of_last
 
@@ -51,17 +51,19 @@ PLANNED_REWARDS = (
         "dr_grpo",
         "arithmetic_dr_grpo",
         "arXiv 2503.20783",
-        "Without the division by the trajectory's length, failures are shorter than GRPO's.",
+        "Without the division by the trajectory's length, failures outgrow successes less.",
         {
             **SETTINGS,
             "demonstrations.episodes": "4000",
             "evaluation.episodes": "512",
             "engine.rows": "128",
         },
-        measure=failed_tokens,
+        measure=failed_length,
         higher_is_better=False,
-        seeds=tuple(range(20)),
-        tuning_seeds=(100, 101, 102, 103),
+        # The first ten seeds were compared by the tokens of failures alone: 4.7 fewer, with a
+        # standard deviation of 6.5; failures lengthened in the one run, and successes shortened.
+        seeds=tuple(range(20, 40)),
+        tuning_seeds=(*TEN_SEEDS, 100, 101, 102, 103),
     ),
     paired_comparison(
         "gigpo",
