@@ -14,9 +14,13 @@ import pytest
 
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch import doc_tables
+from agentrl_jax.launch.benchmarks.claims import measures
 from agentrl_jax.launch.benchmarks.claims.comparison import SIDES, Comparison, Side
 from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
+    correction,
+    failed_length,
+    log_turns_until_level,
     seconds_until_level,
     turns_until_level,
 )
@@ -28,6 +32,8 @@ from agentrl_jax.launch.sweeps import cached_cells, cells
 from agentrl_jax.launch.sweeps.cells import Cell
 from agentrl_jax.launch.sweeps.grid import load_experiment
 from agentrl_jax.storage import config_json
+from agentrl_jax.trajectories import Trajectory
+from tests.support.fixtures import make_call, make_trajectory, make_turn
 
 ROOT = Path(__file__).parents[3]
 WORDLE = "configs/wordle_grpo.py:smoke"
@@ -282,6 +288,32 @@ def test_turns_until_a_level_is_reached_by_the_mean_of_three_steps(
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert turns_until_level("rollout/success", level).compute(tmp_path) == turns
+    logarithm = log_turns_until_level("rollout/success", level).compute(tmp_path)
+    assert logarithm == pytest.approx(math.log(turns))
+
+
+def test_a_correction_is_the_second_attempts_success_less_the_firsts(tmp_path: Path):
+    attempts = [(0.5, 0.25), (0.5, 0.75), (0.0, 0.75)]
+    lines = [
+        {"phase": "rl", "rollout/success": second, "rollout/return": first + second}
+        for first, second in attempts
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert correction.compute(tmp_path) == pytest.approx((-0.25 + 0.25 + 0.75) / 3)
+
+
+def test_failed_episodes_are_measured_in_lengths_of_successful_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def episode(success: bool, *tokens: int) -> Trajectory:
+        turns = (make_turn([make_call([0], [1] * n)]) for n in tokens)
+        return make_trajectory(*turns).replace(success=success)
+
+    episodes = [episode(True, 2, 2), episode(True, 4), episode(False, 3, 3), episode(False, 10)]
+    monkeypatch.setattr(measures, "evaluation_trajectories", lambda run_dir, phase: episodes)
+    assert failed_length.compute(tmp_path) == pytest.approx(math.log(2))
+    episodes = episodes[:2]
+    assert math.isnan(failed_length.compute(tmp_path))
 
 
 def test_tokens_per_success_are_a_ratio_of_means_over_the_last_steps(tmp_path: Path):
