@@ -8,7 +8,7 @@ agree. How many steps the first stage takes is not stated; here a third.
 Expected effect: the second attempt is better than the first, by more than with REINFORCE on both
 rewards (`:base`).
 
-Hardware: 2 CPU cores; time: about 66 s; score: success .87 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 66 s; score: see docs/methods.md
 
     agentrl-train --config=configs/arithmetic_score.py[:base|pair]
 """

@@ -9,7 +9,7 @@ entries; in `:tools` each relation has a tool of its own, and using both is rewa
 Expected effect: the success of independent episodes (`:base`, as many per group) with fewer tool
 calls (`rollout/turns_played`).
 
-Hardware: 2 CPU cores; time: about 72 s; score: success .92 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 72 s; score: see docs/methods.md
 
     agentrl-train --config=configs/lookup_arpo.py[:hard|tools|base|pair]
 """

@@ -7,7 +7,7 @@ P(t-1), the outcome on the last turn, -2 for a malformed answer, z over all turn
 Expected effect: groups whose outcomes tie still give a signal, and learning is faster than with the
 outcome alone (`:base`, GRPO).
 
-Hardware: 2 CPU cores; time: about 71 s; score: success .94 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 71 s; score: see docs/methods.md
 
     agentrl-train --config=configs/lookup_igpo.py[:base|pair]
 """
