@@ -175,9 +175,10 @@ def igpo(
 
     Paper: z over all turns of a group (`joint_normalization`) or over information gain and outcome
     separately; malformed answers -2; clip .2, KL and entropy .001, learning rate 1e-6. gamma is not
-    stated (a reimplementation has .95). The probabilities come from a probe before the update
-    (`answer_probe.AnswerProbe`). The first released code centers by column (`ColumnCentered`), for
-    comparison only.
+    stated (a reimplementation has .95). Normalized jointly, turns without gain count against longer
+    episodes, and a policy may come to answer at once (docs/methods.md, `igpo_success`). The
+    probabilities come from a probe before the update (`answer_probe.AnswerProbe`). The first
+    released code centers by column (`ColumnCentered`), for comparison only.
     """
     return replace(
         PolicyGradientConfig(
