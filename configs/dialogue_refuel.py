@@ -20,8 +20,8 @@ the answers that it has. Variants:
 Returns of single runs, after fine-tuning's .36: `:refuel` .82 and .90, `:online` .86,
 `:multi_turn_mixed` .65, the last-turn ones .32 to .34, `_dpo` .31 to .35, `:judged` .30 (a model of
 the order alone, which ranks four pairs of five as the reward does, is soon overoptimized), `:rebel`
-.32 of at best .33. After 80 steps in place of 40: .84, `:multi_turn_mixed` .59, `:last_turn` .32,
-and `:refuel_dpo` 0.
+.32 of at best .33. After 80 steps in place of 40: .89 and `:multi_turn_mixed` .84, means of ten
+seeds (docs/methods.md); `:last_turn` .32 and `:refuel_dpo` 0.
 
 Hardware: 2 CPU cores; time: 34 to 76 s by variant; score: tables in docs/refuel.md
 
