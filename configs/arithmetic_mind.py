@@ -16,10 +16,10 @@ Hardware: 2 CPU cores; time: about 35 s; score: see docs/methods.md
 """
 
 from collections.abc import Sequence
-from zlib import crc32
 
 from agentrl_jax.algorithms.contexts.policy_notes import StepwiseThinking
 from agentrl_jax.algorithms.methods.multi_turn import mind
+from agentrl_jax.configs.arithmetic_dr_grpo import repeated_steps
 from agentrl_jax.configs.small import (
     SmallTask,
     pick,
@@ -42,9 +42,7 @@ SUMS = SmallTask(
 
 def restate_question(messages: Sequence[Message], action: Message) -> list[str]:
     """The text before an answer, of one to four units: "7+8=15", "7+8=15.8+7=15", ..."""
-    left, _, right = messages[0].text.strip().removesuffix("=?").partition("+")
-    units = [f"{left}+{right}={action.text}", f"{right}+{left}={action.text}"]
-    return [".".join(units[i % 2] for i in range(1 + crc32(units[0].encode()) % 4))]
+    return [".".join(repeated_steps(messages, action))]
 
 
 @with_pair
