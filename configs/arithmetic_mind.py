@@ -16,12 +16,13 @@ Hardware: 2 CPU cores; time: about 35 s; score: see docs/methods.md
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentrl_jax.algorithms.contexts.policy_notes import StepwiseThinking
 from agentrl_jax.algorithms.methods.multi_turn import mind
+from agentrl_jax.configs.arithmetic_dr_grpo import SUMS as LONG_SUMS
 from agentrl_jax.configs.arithmetic_dr_grpo import repeated_steps
 from agentrl_jax.configs.small import (
-    SmallTask,
     pick,
     small_experiment,
     training_settings,
@@ -30,14 +31,7 @@ from agentrl_jax.configs.small import (
 from agentrl_jax.messages import Message
 from agentrl_jax.training.config import Experiment
 
-SUMS = SmallTask(
-    "Arithmetic-v0",
-    "mixture",
-    96,
-    4,
-    {"largest": 9, "operators": "+", "attempts": 1},
-    sft_steps=200,
-)
+SUMS = replace(LONG_SUMS, max_length=96)
 
 
 def restate_question(messages: Sequence[Message], action: Message) -> list[str]:

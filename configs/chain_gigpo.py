@@ -6,7 +6,7 @@ Expected effect: none beside the episode's advantage alone (`:base`): a wrong le
 so from the same state returns differ by little but the outcome. configs/keydoor_gigpo.py compares
 the two in rooms.
 
-Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 91 s; score: success 1.00 over 3 seeds (an earlier config)
 
     agentrl-train --config=configs/chain_gigpo.py[:base]
 """

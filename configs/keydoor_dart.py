@@ -11,7 +11,7 @@ this config.
 
 Expected effect: learning from stale samples is steadier than without the weights (`:base`).
 
-Hardware: 2 CPU cores; time: about 404 s; score: success .69 over 3 seeds (docs/methods.md)
+Hardware: 2 CPU cores; time: about 404 s; score: success .69 over 3 seeds (an earlier config)
 
     agentrl-train --config=configs/keydoor_dart.py[:base]
 """

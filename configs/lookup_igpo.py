@@ -35,9 +35,6 @@ def get_config(variant: str = "method") -> Experiment:
         **settings, advantage=group_normalized, rewards=ReplaceRewards("format", -2.0, is_malformed)
     )
     algorithm = pick(
-        variant,
-        "lookup_igpo",
-        method=igpo(**settings, probe=AnswerProbe("answer ")),
-        base=base,
+        variant, "lookup_igpo", method=igpo(**settings, probe=AnswerProbe("answer ")), base=base
     )
     return small_experiment("lookup-igpo", LOOKUP, algorithm, rollouts(4), steps=60, label="IGPO")

@@ -21,6 +21,7 @@ from agentrl_jax.storage.run_folder import read_summary
 
 SIDES = ("base", "method")
 TEN_SEEDS = tuple(range(10))
+SECOND_TEN = tuple(range(10, 20))
 
 
 @dataclass(frozen=True)

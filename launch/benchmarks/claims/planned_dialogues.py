@@ -7,14 +7,13 @@ That pairs which differ in the last reply alone teach nobody to ask first is so 
 not tested.
 """
 
-from agentrl_jax.launch.benchmarks.claims.comparison import TEN_SEEDS, Comparison, Side
+from agentrl_jax.launch.benchmarks.claims.comparison import SECOND_TEN, Comparison, Side
 from agentrl_jax.launch.sweeps.measures import final_return
 
 REFUEL = "configs/dialogue_refuel.py"
 FIVE_TURNS = {"environment.options.horizon": "5", "evaluation.episodes": "512"}
 TWICE_THE_STEPS = {"phases.rl.steps": "80", "evaluation.episodes": "512"}
 OLDER_TABLE = (0, 1, 2)
-SECOND_TEN, THIRD_TEN = (tuple(seed + n for seed in TEN_SEEDS) for n in (10, 20))
 
 PLANNED_DIALOGUES = (
     Comparison(
@@ -23,7 +22,7 @@ PLANNED_DIALOGUES = (
         "Pairs on the policy's own histories give a higher return than on those of the data.",
         Side(f"{REFUEL}:multi_turn_mixed", TWICE_THE_STEPS),
         Side(REFUEL, TWICE_THE_STEPS),
-        seeds=THIRD_TEN,
+        seeds=tuple(range(20, 30)),
         tuning_seeds=(*OLDER_TABLE, *SECOND_TEN, 100),
         measure=final_return,
     ),

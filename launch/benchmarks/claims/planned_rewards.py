@@ -8,6 +8,7 @@ is set here.
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import (
+    SECOND_TEN,
     TEN_SEEDS,
     on_both_sides,
     paired_comparison,
@@ -118,7 +119,7 @@ PLANNED_REWARDS = (
         {**SETTINGS, "engine.rows": "128"},
         measure=context_tokens_per_success(10),
         higher_is_better=False,
-        seeds=tuple(range(10, 20)),
+        seeds=SECOND_TEN,
         tuning_seeds=(*TEN_SEEDS, 100, 101),  # the first ten with two units in a text at most
     ),
     paired_comparison(

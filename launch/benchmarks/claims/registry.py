@@ -6,6 +6,7 @@ Base and method are variants of one config with the same steps, episodes and lea
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import (
+    SECOND_TEN,
     SIDES,
     Comparison,
     Side,
@@ -21,7 +22,6 @@ from agentrl_jax.launch.benchmarks.claims.planned_rewards import PLANNED_REWARDS
 from agentrl_jax.launch.sweeps.measures import area_under_curve, final_return, maximum
 
 FIVE_SEEDS = tuple(range(5))
-SECOND_TEN = tuple(range(10, 20))
 # So that learning takes more than a few steps.
 LOWER_LEARNING_RATE = {"phases.rl.algorithm.optimizer.learning_rate": "3e-4"}
 FEW_DEMONSTRATIONS = {"demonstrations.episodes": "1000"}
