@@ -79,6 +79,7 @@ class ClaimTask(SmallTask):
     utterance_length: int = 8
     row_length: int = 0  # tokens of a row of the joint critic; 0: twice `max_length`
     critic_rows: int = 4  # of such rows in a microbatch
+    policy_rows: int = 8  # of `bin_length` tokens in a microbatch of the policy
 
 
 def _questions(words: str, player: str, length: int = 128, **fields: Any) -> ClaimTask:
@@ -123,12 +124,13 @@ TASKS = {
     "B": _questions(
         "subset",
         "mixture",
-        960,
-        budget=44,
-        branch_lengths=(44,),
+        640,
+        budget=40,
+        branch_lengths=(24, 40),
         by_character=True,
-        state_length=960,
-        utterance_length=44,
+        state_length=640,
+        utterance_length=40,
+        policy_rows=4,
     ),
     "C1": _chain(1),
     "C24": _chain(24),
@@ -182,7 +184,9 @@ def _sides(task: ClaimTask) -> dict[str, AlgorithmConfig | None]:
     head = replace(CRITIC_HEAD, bias=task.value_bias)
     # Returns are up to 20 in size: a clip of .2 would hold the critic back.
     critic = CriticConfig(head, AdamWConfig(1e-3), clip=float("inf"), aggregation=first_token_mean)
-    settings = training_settings(task, microbatch=8, bin_length=task.bin_length, critic=critic)
+    settings = training_settings(
+        task, microbatch=task.policy_rows, bin_length=task.bin_length, critic=critic
+    )
     settings["optimizer"] = AdamWConfig(1e-3)
     ppo = actor_critic.turn_ppo(head, 1.0, 1.0, **settings)
     return {
@@ -214,7 +218,9 @@ def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfi
         optimizer=AdamWConfig(1e-3, b2=0.999),
     )
     actor = hierarchical.anchored_actor(
-        optimizer=AdamWConfig(1e-3, b2=0.999), bin_length=task.bin_length, microbatch=8
+        optimizer=AdamWConfig(1e-3, b2=0.999),
+        bin_length=task.bin_length,
+        microbatch=task.policy_rows,
     )
     settings = {"critic_steps": 6, "pretrain_steps": 100, "capacity": 10_000, **loop}
     return hierarchical.anchored_archer(
@@ -237,7 +243,9 @@ def _published_archer(task: ClaimTask) -> AlgorithmConfig:
         optimizer=AdamWConfig(1e-3, b2=0.999),
     )
     actor = hierarchical.reinforce_actor(
-        optimizer=AdamWConfig(1e-3, b2=0.999), bin_length=task.bin_length, microbatch=8
+        optimizer=AdamWConfig(1e-3, b2=0.999),
+        bin_length=task.bin_length,
+        microbatch=task.policy_rows,
     )
     return hierarchical.archer(
         critic, actor, batch=32, warmup=10, capacity=10_000, weight_fn=subtract_batch_mean

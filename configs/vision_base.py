@@ -143,8 +143,9 @@ def further_trained(
     images: int,
     steps: int,
     smoke: bool,
+    base: str = VISION_BASE_MODEL,
 ) -> Experiment:
-    """The model that this config makes, trained on the experts' episodes of further tasks.
+    """A model that sees, trained on the experts' episodes of further tasks.
 
     Args:
         name: of the run, after "vision-"; its phase is `name`ing.
@@ -154,16 +155,18 @@ def further_trained(
         images: most images of an episode.
         steps: of the phase.
         smoke: two steps.
+        base: the model, by default the one that this config makes.
     """
     config = get_config("smoke" if smoke else "full")
     mixture = Mixture(dict(tasks), {task: shares.get(task, 1) for task in tasks})
     rate = AdamWConfig(1e-3, 20, 0.05, decay=StableThenLinear(0.4))
     algorithm = cloning(rate, 6, dataclasses.replace(CAPTIONS, length=length, images=images))
     config.name, label = f"vision-{name}", f"{name}ing"
-    config.policy = PretrainedDecoder(VISION_BASE_MODEL)
+    config.policy = PretrainedDecoder(base)
     steps = 2 if smoke else steps
     config.phases = {label: Phase(label, examples(24, mixture), algorithm, steps, 250)}
     config.evaluation = dataclasses.replace(
         config.evaluation, environments={"where": WHERE} if smoke else dict(tasks)
     )
+    config.engine = dataclasses.replace(config.engine, positions=length)
     return config

@@ -18,7 +18,7 @@ from agentrl_jax.algorithms.methods import meta_spatial
 from agentrl_jax.algorithms.strategies.span_factors import SpanFactors
 from agentrl_jax.configs.small import pick, with_pair
 from agentrl_jax.configs.vision_task import VisionTask, vision_experiment
-from agentrl_jax.models.hf.shipped import VIDEO_BASE_MODEL
+from agentrl_jax.models.hf.shipped import ROOM_BASE_MODEL
 from agentrl_jax.rollout.strategy import IndependentEpisodes
 from agentrl_jax.training.config import Experiment
 from agentrl_jax.training.sources import Rollouts
@@ -30,7 +30,7 @@ TASK = VisionTask(
     length=640,
     images=2,
     budget=224,
-    base=VIDEO_BASE_MODEL,
+    base=ROOM_BASE_MODEL,
 )
 
 

@@ -37,7 +37,5 @@ def get_config(variant: str = "full") -> Experiment:
     smoke = pick(variant, "vision_watch", full=False, smoke=True)
     config = further_trained("watch", WATCHED, SHARES, LENGTH, images=7, steps=STEPS, smoke=smoke)
     frame, image = VIDEO.image_patches, PAGE.image_patches
-    config.engine = dataclasses.replace(
-        config.engine, positions=LENGTH, image_patches=(frame, image)
-    )
+    config.engine = dataclasses.replace(config.engine, image_patches=(frame, image))
     return config

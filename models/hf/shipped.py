@@ -14,12 +14,15 @@ VISION_BASE_MODEL = "agentrl/see-600k"
 VIDEO_BASE_MODEL = "agentrl/watch-600k"
 # `VISION_BASE_MODEL`, further trained on images that are turned.
 TURNED_BASE_MODEL = "agentrl/turn-600k"
+# `VIDEO_BASE_MODEL`, further trained on layouts of rooms.
+ROOM_BASE_MODEL = "agentrl/furnish-600k"
 SHIPPED_MODELS = {
     BASE_MODEL: FOLDER / "base-4m",
     READING_MODEL: FOLDER / "read-4m",
     VISION_BASE_MODEL: FOLDER / "see-600k",
     VIDEO_BASE_MODEL: FOLDER / "watch-600k",
     TURNED_BASE_MODEL: FOLDER / "turn-600k",
+    ROOM_BASE_MODEL: FOLDER / "furnish-600k",
 }
 # A small English encoder, as critics read texts with.
 SENTENCE_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"

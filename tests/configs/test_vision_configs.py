@@ -16,7 +16,7 @@ from agentrl_jax.training.config import Experiment
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [pair for pair in all_variants(ROOT / "configs") if pair[0].startswith("vision_")]
-BASES = ("vision_base", "vision_watch", "vision_turn")  # without demonstrations
+BASES = ("vision_base", "vision_watch", "vision_turn", "vision_furnish")  # without demonstrations
 TRAINED = [x for x in CONFIGS if not x[1].endswith("smoke") and x[0] not in BASES]
 EPISODES = 24
 

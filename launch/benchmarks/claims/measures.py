@@ -105,6 +105,12 @@ def _failed_length(run_dir: Path, phase: str = "") -> float:
     return float(np.log(np.mean(lengths[False]) / np.mean(lengths[True])))
 
 
+def _layout_collisions(run_dir: Path, phase: str = "") -> float:
+    """A malformed layout has none in its info."""
+    last = [trajectory.turns[-1].info for trajectory in evaluation_trajectories(run_dir, phase)]
+    return float(np.mean([info.get("collision", 1.0) for info in last]))
+
+
 distinct_answers = Measure("distinct answers of those given in an episode with several", _distinct)
 correction = Measure(
     "success of the second attempt minus that of the first, mean over all steps", _correction
@@ -112,6 +118,10 @@ correction = Measure(
 failed_length = Measure(
     "log of the tokens sampled in a failed evaluation episode over those in a successful one",
     _failed_length,
+)
+layout_collisions = Measure(
+    "colliding pairs of an evaluation episode's last layout, over all pairs; 1 where malformed",
+    _layout_collisions,
 )
 
 

@@ -9,6 +9,7 @@ chosen by runs of seeds 0, 100 and 101.
 from typing import Any
 
 from agentrl_jax.launch.benchmarks.claims.comparison import Comparison, Side, paired_comparison
+from agentrl_jax.launch.benchmarks.claims.measures import layout_collisions
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_of_last
 
 SEEDS: dict[str, Any] = {"seeds": tuple(range(1, 6)), "tuning_seeds": (0, 100, 101)}
@@ -65,8 +66,9 @@ VISION_COMPARISONS = (
         "metaspatial_spo",
         "vision_metaspatial",
         "MetaSpatial, arXiv 2503.18470",
-        "3D-SPO leaves fewer collisions than GRPO: its part of the reward is nearer to 0.",
+        "3D-SPO leaves fewer collisions than GRPO.",
         **SEEDS,
-        measure=mean_of_last("rollout/reward/collision", 10),
+        measure=layout_collisions,
+        higher_is_better=False,
     ),
 )

@@ -20,6 +20,7 @@ from agentrl_jax.launch.benchmarks.claims.measures import (
     context_tokens_per_success,
     correction,
     failed_length,
+    layout_collisions,
     log_turns_until_level,
     seconds_until_level,
     turns_until_level,
@@ -314,6 +315,19 @@ def test_failed_episodes_are_measured_in_lengths_of_successful_ones(
     assert failed_length.compute(tmp_path) == pytest.approx(math.log(2))
     episodes = episodes[:2]
     assert math.isnan(failed_length.compute(tmp_path))
+
+
+def test_a_malformed_last_layout_counts_as_one_that_collides_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def episode(*infos: dict[str, float]) -> Trajectory:
+        turns = [dataclasses.replace(make_turn([make_call([0], [1])]), info=x) for x in infos]
+        return make_trajectory(*turns)
+
+    last = {"format": 1.0, "collision": 0.25}
+    episodes = [episode({"format": 0.5}, last), episode(last, {"format": 0.5})]
+    monkeypatch.setattr(measures, "evaluation_trajectories", lambda run_dir, phase: episodes)
+    assert layout_collisions.compute(Path()) == (0.25 + 1) / 2
 
 
 def test_tokens_per_success_are_a_ratio_of_means_over_the_last_steps(tmp_path: Path):

@@ -31,7 +31,7 @@ BASE_METHODS = {
 }  # fmt: skip
 OTHER_CONFIGS = {
     "base_model.py", "price_list_base.py", "reading_model.py", "vision_base.py", "vision_watch.py",
-    "vision_turn.py",
+    "vision_turn.py", "vision_furnish.py",
     "alfworld_gigpo.py", "arithmetic_verifier.py", "arithmetic_dr_grpo.py",
     "capture_arithmetic.py", "chain_gigpo.py", "chat_file_sft.py", "count_squares_grpo.py",
     "dialogue_reward_model.py", "keydoor_gigpo.py", "mcp_tools_grpo.py", "search_methods.py",
