@@ -131,6 +131,7 @@ TASKS = {
         state_length=640,
         utterance_length=44,
         policy_rows=4,
+        sft_steps=720,
     ),
     "C1": _chain(1),
     "C24": _chain(24),
