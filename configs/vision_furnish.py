@@ -5,7 +5,7 @@ Next-token prediction of scripted experts' episodes as in `vision_base.py`, from
 captions that it knows. It is exported with `agentrl_jax.launch.export` and ships as
 `agentrl/furnish-600k` (docs/vision_systems.md).
 
-Hardware: one CPU core, 30 minutes; score: docs/vision_systems.md
+Hardware: one CPU core, 16 minutes; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_furnish.py --run_dir=runs/vision_furnish
 """

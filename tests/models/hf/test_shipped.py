@@ -26,6 +26,7 @@ from agentrl_jax.models.hf.pretrained import PretrainedDecoder
 from agentrl_jax.models.hf.shipped import (
     BASE_MODEL,
     READING_MODEL,
+    ROOM_BASE_MODEL,
     SHIPPED_MODELS,
     TURNED_BASE_MODEL,
     VIDEO_BASE_MODEL,
@@ -119,7 +120,9 @@ def test_the_folder_is_small_and_complete(name: str):
     assert sum(sizes.values()) < 20e6
 
 
-@pytest.mark.parametrize("name", [VISION_BASE_MODEL, VIDEO_BASE_MODEL, TURNED_BASE_MODEL])
+@pytest.mark.parametrize(
+    "name", [VISION_BASE_MODEL, VIDEO_BASE_MODEL, TURNED_BASE_MODEL, ROOM_BASE_MODEL]
+)
 def test_the_models_that_see_know_their_placeholders(name: str):
     policy, tokenizer = read_decoder(name), FolderTokenizer(name)(())
     assert isinstance(policy, VisionLanguageModel)
