@@ -30,7 +30,7 @@ def run(main: Callable[[], Any], argv: list[str] | None = None, doc: str | None 
             sys.argv if argv is None else argv,
             doc=(sys.modules[main.__module__].__doc__ if doc is None else doc) or "",
         )
-        _set_xla_flags()
+        _set_up_compiler()
         main()
         sys.stdout.flush()
     except UserError as error:
@@ -108,11 +108,15 @@ def define_xla_flag() -> None:
     )
 
 
-def _set_xla_flags(flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    if "xla_flags" in flag_values:
-        from agentrl_jax.compiler import xla_flags
+def _set_up_compiler(flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """What has to be set before JAX starts."""
+    from agentrl_jax.compiler import host_allocator, xla_flags
 
-        chosen = xla_flags.set_flags(flag_values.xla_flags, xla_flags.detect_chip())
+    chip = xla_flags.detect_chip()
+    if not chip:
+        host_allocator.keep_freed_memory()
+    if "xla_flags" in flag_values:
+        chosen = xla_flags.set_flags(flag_values.xla_flags, chip)
         if chosen:
             print(chosen, file=sys.stderr)
 
