@@ -7,7 +7,7 @@ and three measurable terms of looks, where the system has marks of a language mo
 without refinement, `:smoke` takes two steps of each phase. All begin with the same fine-tuning,
 half of it of one turn.
 
-Hardware: 2 CPU cores; docs/vision_systems.md; not measured
+Hardware: one CPU core, 10 minutes; score: docs/vision_systems.md
 
     agentrl-train --config=configs/vision_metaspatial.py[:grpo]
 """

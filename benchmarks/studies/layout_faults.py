@@ -1,0 +1,32 @@
+"""The last layouts of a run's evaluation episodes, by phase: how many are as asked, and of those
+the mean share of colliding pairs and of violated bounds and wishes.
+
+    python benchmarks/studies/layout_faults.py runs/vision-metaspatial-pair
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from agentrl_jax.storage import trajectory_log
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run_dir", type=Path)
+    flags = parser.parse_args()
+    logs = sorted((flags.run_dir / "evaluations").glob("*.jsonl"))
+    if not logs:
+        raise SystemExit(f"error: {flags.run_dir} has no evaluation")
+    print("| policy | as asked | collisions | violations |\n|---|---|---|---|")
+    for log in logs:
+        last = [record.trajectory.turns[-1].info for record in trajectory_log.read(log)]
+        faults = [(x["collision"], x["constraint"]) for x in last if "collision" in x]
+        means = np.mean(faults, axis=0) if faults else (np.nan, np.nan)
+        columns = " | ".join(f"{x:.2f}" for x in (len(faults) / len(last), *means))
+        print(f"| {log.stem} | {columns} |")
+
+
+if __name__ == "__main__":
+    main()
