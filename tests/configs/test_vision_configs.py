@@ -40,8 +40,8 @@ def test_demonstrations_fit_the_sizes(name: str, variant: str):
     assert max(lengths) <= method.bin_length == experiment.engine.positions
 
 
-def test_there_are_six_systems_with_variants_and_their_three_bases():
-    assert len({name for name, _ in CONFIGS}) == 9 and len(CONFIGS) == 41
+def test_there_are_six_systems_with_variants_and_their_four_bases():
+    assert len({name for name, _ in CONFIGS}) == 10 and len(CONFIGS) == 43
 
 
 def test_the_bpe_tokenizer_shows_images_tools_and_digits():
