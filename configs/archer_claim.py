@@ -17,7 +17,7 @@ PPO), and start (the fine-tuned policy alone).
 
 `agentrl-bench archer_claim` runs them all and writes the tables of docs/archer.md.
 
-Hardware: 1 CPU core; time: half a minute to four minutes a side; score: docs/archer.md
+Hardware: 1 CPU core; time: half a minute to twelve minutes a side; score: docs/archer.md
 
     agentrl-train --config=configs/archer_claim.py:A-ppo
 """

@@ -1,5 +1,5 @@
 """The last layouts of a run's evaluation episodes, by phase: how many are as asked, and of those
-the mean share of colliding pairs and of violated bounds and wishes.
+the mean share of colliding pairs and of violated bounds and wishes, and how many have any.
 
     python benchmarks/studies/layout_faults.py runs/vision-metaspatial-pair
 """
@@ -11,6 +11,8 @@ import numpy as np
 
 from agentrl_jax.storage import trajectory_log
 
+COLUMNS = ("as asked", "collisions", "violations", "any collision", "any violation")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -19,12 +21,13 @@ def main() -> None:
     logs = sorted((flags.run_dir / "evaluations").glob("*.jsonl"))
     if not logs:
         raise SystemExit(f"error: {flags.run_dir} has no evaluation")
-    print("| policy | as asked | collisions | violations |\n|---|---|---|---|")
+    print(f"| policy | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
     for log in logs:
         last = [record.trajectory.turns[-1].info for record in trajectory_log.read(log)]
-        faults = [(x["collision"], x["constraint"]) for x in last if "collision" in x]
-        means = np.mean(faults, axis=0) if faults else (np.nan, np.nan)
-        columns = " | ".join(f"{x:.2f}" for x in (len(faults) / len(last), *means))
+        read = [(x["collision"], x["constraint"]) for x in last if "collision" in x]
+        faults = np.array(read)
+        means = (*faults.mean(axis=0), *(faults > 0).mean(axis=0)) if read else (np.nan,) * 4
+        columns = " | ".join(f"{mean:.2f}" for mean in (len(read) / len(last), *means))
         print(f"| {log.stem} | {columns} |")
 
 
