@@ -4,6 +4,8 @@ Five seeds a side find a difference of 1.7 standard deviations of the paired dif
 power of 80 %; a pair takes five to seven minutes of one core. Each comparison has the one measure
 that is named here. Both sides of a seed start from the same fine-tuned weights, in one run (the
 configs' variant `pair`). The settings were chosen by runs of seeds 100 and 101.
+`simpletir_code` was planned anew, with ten other seeds: of the first five the paired differences
+are 1.4 standard deviations, which ten seeds find after Holm with a power of 80 %.
 """
 
 from typing import Any
@@ -36,7 +38,8 @@ CODE_COMPARISONS = (
         "code_simpletir",
         "SimpleTIR, arXiv 2509.02479",
         "Masking void trajectories keeps gradients small.",
-        **SEEDS,
+        seeds=tuple(range(10, 20)),
+        tuning_seeds=(100, 101),
         measure=mean_log_of_last("gradient_norm", 8),
         higher_is_better=False,
     ),
