@@ -5,6 +5,7 @@ train until `turns` environment turns are played. Tasks:
 
 - A: the ten words of Twenty Questions of ArCHer's subset, about 3 tokens an utterance;
 - B: the same, spelled in characters: about 20 tokens an utterance;
+- B21: the same in long sentences, a token for each word: about 21 tokens an utterance;
 - C1: a chain of 60 places, one late reward, a wrong letter costs a place; answers of 1 letter;
 - C24: the same with answers of 24 letters;
 - D: 35 words in three categories, demonstrated by the expert half of the time.
@@ -22,7 +23,9 @@ Hardware: 1 CPU core; time: half a minute to twelve minutes a side; score: docs/
     agentrl-train --config=configs/archer_claim.py:A-ppo
 """
 
-from dataclasses import dataclass, replace
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl_jax.algorithms.archer.advantage_weights import subtract_batch_mean
@@ -69,7 +72,10 @@ class ClaimTask(SmallTask):
     value_bias: float = -9.0  # initial bias of ArCHer's heads
     demonstrations: int = 4000
     sft_batch: int = 16
-    by_character: bool = False  # the tokenizer
+    tokenizer: Callable[[Sequence[str]], Any] = field(
+        default_factory=lambda: BPETokenizer(1024, all_bytes=False, merge_across_spaces=True)
+    )
+    own_trunk: bool = False  # of ArCHer's published critic: the policy's; else an encoder of lines
     bin_length: int = 128
     branch_lengths: tuple[int, ...] = (8, 24)  # of utterances in the joint critic's rows
     group_size: int = 8  # utterances that are drawn in a state for its mean of Q
@@ -109,7 +115,8 @@ def _chain(answer_length: int) -> ClaimTask:
         branch_lengths=(answer_length + 2,),
         group_size=4,
         first_replay=20,
-        by_character=True,
+        tokenizer=CharacterTokenizer(),
+        own_trunk=True,
         bin_length=512,
         last_observation=True,
         row_length=(answer_length + 16) * TURNS_PER_ROW,
@@ -127,12 +134,25 @@ TASKS = {
         640,
         budget=44,
         branch_lengths=(24, 44),
-        by_character=True,
+        tokenizer=CharacterTokenizer(),
+        own_trunk=True,
         state_length=640,
         utterance_length=44,
         policy_rows=4,
         turns=4800,
         sft_steps=1600,
+    ),
+    "B21": _questions(
+        "subset",
+        "talkative",
+        576,
+        budget=32,
+        branch_lengths=(24, 32),
+        tokenizer=BPETokenizer(1024, all_bytes=False),
+        own_trunk=True,
+        state_length=576,
+        utterance_length=32,
+        policy_rows=4,
     ),
     "C1": _chain(1),
     "C24": _chain(24),
@@ -158,11 +178,7 @@ def get_config(variant: str = "A-ppo") -> Experiment:
         players=(),
         record_groups=0,
     )
-    config.tokenizer = (
-        CharacterTokenizer()
-        if task.by_character
-        else BPETokenizer(1024, all_bytes=False, merge_across_spaces=True)
-    )
+    config.tokenizer = copy.copy(task.tokenizer)
     if task.last_observation:
         config.agent.context = LastMessages(1)
     assert config.demonstrations is not None
@@ -233,10 +249,10 @@ def _anchored(task: ClaimTask, beta: float = 0.5, **loop: Any) -> AlgorithmConfi
 def _published_archer(task: ClaimTask) -> AlgorithmConfig:
     """Its critic reads texts apart; numbers of turns follow from the games of an iteration."""
     head = HeadConfig(layers=2, hidden=128, scale=1.0, bias=task.value_bias)
-    own_trunk = PolicyTrunkEncoderConfig()
+    lines = FreshEncoderConfig(ENCODER, question_tokens)
     critic = hierarchical.utterance_critic(
         UtteranceCriticConfig(head=head),
-        own_trunk if task.by_character else FreshEncoderConfig(ENCODER, question_tokens),
+        PolicyTrunkEncoderConfig() if task.own_trunk else lines,
         loss=OnPolicyTDLoss(task.gamma),
         batch=32,
         microbatch=32,

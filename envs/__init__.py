@@ -25,6 +25,7 @@ ENVIRONMENTS = {
     "agentrl/Chain-v0": ("agentrl_jax.envs.diagnostic.chain:Chain", {}),
     "agentrl/CountSquares-v0": ("agentrl_jax.envs.diagnostic.count_squares:CountSquares", {}),
     "agentrl/Desk-v0": ("agentrl_jax.envs.diagnostic.desk:Desk", {}),
+    "agentrl/Form-v0": ("agentrl_jax.envs.diagnostic.form:Form", {}),
     "agentrl/KeyDoor-v0": ("agentrl_jax.envs.diagnostic.keydoor:KeyDoor", {}),
     "agentrl/Lookup-v0": ("agentrl_jax.envs.diagnostic.lookup:Lookup", {}),
     "agentrl/Kuhn-v0": ("agentrl_jax.envs.games.kuhn:Kuhn", {}),

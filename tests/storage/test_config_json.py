@@ -24,7 +24,7 @@ from agentrl_jax.algorithms.losses.ppo import PPO
 from agentrl_jax.algorithms.losses.regularizers import KL
 from agentrl_jax.algorithms.methods import dr_grpo, grpo
 from agentrl_jax.algorithms.offline.behavior_cloning import BehaviorCloningConfig
-from agentrl_jax.configs import keydoor_ui_s1
+from agentrl_jax.configs import chain_epo_strategic
 from agentrl_jax.configs.wordle_grpo import get_config
 from agentrl_jax.context import LastMessages
 from agentrl_jax.distributed.sharding import MeshConfig
@@ -372,8 +372,8 @@ def test_functions_of_a_config_file_are_named_by_its_importable_module(
         to_json(load_as_flags_do(config_file).judge)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert to_json(load_as_flags_do(config_file).judge) == {"function": "my_config_file:judge"}
-    ours = load_as_flags_do(Path(keydoor_ui_s1.__file__))
-    assert through_json(ours.action_type) is keydoor_ui_s1.action_type
+    ours = load_as_flags_do(Path(chain_epo_strategic.__file__))
+    assert through_json(ours.progress_turns) is chain_epo_strategic.progress_turns
 
 
 def test_a_run_folder_says_what_code_it_was_made_with(

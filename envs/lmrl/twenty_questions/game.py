@@ -38,6 +38,12 @@ ARCHER_SUBSET = (
     "pen",
     "scissors",
 )
+# Words that the scripted oracle reads over, before a question.
+PREFACES = (
+    "Well then, I am just thinking that perhaps you could really mean this:",
+    "Okay, so maybe I will just guess that you might think about this object:",
+    "Then perhaps I may really just think about something that it could be:",
+)
 # The worst return, the mean of LMRL-Gym's dataset, and the expert's mean over all objects.
 ANCHORS = (-20.0, -17.3, -7.158)
 
@@ -101,6 +107,14 @@ DATA_POLICY = MixturePolicy(_expert_action, _random_action, 0.33)
 HALF_EXPERT_POLICY = MixturePolicy(_expert_action, _random_action, 0.5)
 
 
+def _talkative_action(env: "TwentyQuestions", rng: np.random.Generator) -> str:
+    """The data policy, with a preface to each question."""
+    question = DATA_POLICY(env, rng)
+    assert isinstance(question, str)
+    preface = PREFACES[int(rng.integers(len(PREFACES)))]
+    return f"{preface} {question[:1].lower()}{question[1:]}"
+
+
 class TwentyQuestions(GuessingGame):
     """Find an object by at most 20 questions, which an oracle answers "Yes." or "No.".
 
@@ -109,7 +123,9 @@ class TwentyQuestions(GuessingGame):
     -1. The twentieth terminates the episode.
 
     Scripted policies: `random` (uniform questions), `expert` (greedy information gain), `mixture`
-    and `half` (the expert with probability 0.33 and 0.5). Reset option: `target`, the object.
+    and `half` (the expert with probability 0.33 and 0.5), `talkative` (`mixture` in long sentences:
+    "Well then, I am just thinking that perhaps you could really mean this: is it a dog?"). Reset
+    option: `target`, the object.
 
     Args:
         words: "all" (the table), "subset" (ArCHer's ten objects), or categories of the table, as
@@ -127,6 +143,7 @@ class TwentyQuestions(GuessingGame):
             "random": _random_action,
             "mixture": DATA_POLICY,
             "half": HALF_EXPERT_POLICY,
+            "talkative": _talkative_action,
             "expert": _expert_action,
         }
     )

@@ -84,4 +84,16 @@ PLANNED = (
         seeds=tuple(range(20)),
         tuning_seeds=(100, 101),
     ),
+    paired_comparison(
+        "ui_s1",
+        "form_ui_s1",
+        "UI-S1, arXiv 2509.11543",
+        "Played live, semi-online rollouts succeed more often than offline step RL.",
+        {
+            **on_both_sides({"algorithm.optimizer.learning_rate": "1e-4"}),  # the base's best of 3
+            "evaluation.episodes": "512",
+        },
+        measure=final_success,
+        **SEEDS,
+    ),
 )

@@ -93,13 +93,6 @@ COMPARISONS = (
         by_construction=True,
     ),
     variant_comparison(
-        "ui_s1",
-        "keydoor_ui_s1",
-        "UI-S1, arXiv 2509.11543",
-        "Evaluated live, semi-online rollouts beat offline step RL.",
-        LOWER_LEARNING_RATE,
-    ),
-    variant_comparison(
         "bfs_prover",
         "prover_bfs",
         "BFS-Prover-V2, arXiv 2509.06493",

@@ -63,9 +63,9 @@ VISUAL_SYSTEMS = (
         "`SemiOnlineRollouts`, patches, returns that end at a mismatch",
         "recorded screens (AndroidControl)",
         ("ui_s1",),
-        ("keydoor_ui_s1.py",),
+        ("form_ui_s1.py",),
         "diagnostic",
-        ("KeyDoor",),
+        ("Form",),
         ("ui_s1",),
     ),
     System(

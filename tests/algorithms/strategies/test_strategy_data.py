@@ -58,7 +58,7 @@ CONFIGS = {
     "keydoor_active_vln": ("method", "base"),
     "calculator_simpletir": ("method", "base"),
     "arithmetic_score": ("method", "base"),
-    "keydoor_ui_s1": ("method", "base"),
+    "form_ui_s1": ("method", "base"),
     "chain_epo_strategic": ("method",),
 }
 
