@@ -2,11 +2,11 @@
 
 Values on screens are asked for later, when only the policy's own thoughts hold them: old
 observations are a placeholder. Along the expert's path the history holds what the policy wrote.
-Paper: r = .1 format + .4 type + .5 exact, returns that end at a mismatch, an episode's and a step's
-advantage, groups of 8, KL 1e-4, one patch, without a thought. Returns are discounted by .9 here, not
-.5: a value is typed up to six turns after it was shown; groups are kept from a spread of .05 on, not
-.3. `:base` is offline step RL: every step of the expert's history, which has no thoughts,
-separately, scored by the match alone. `:pair` trains both from one fine-tuning.
+Paper: r = .1 format + .4 type + .5 exact, returns that end at a mismatch, an episode's and a
+step's advantage, groups of 8, KL 1e-4, one patch, without a thought. Returns are discounted by .9
+here, not .5, since a value is typed up to six turns after it was shown; groups are kept from a
+spread of .05 on, not .3. `:base` is offline step RL: every step of the expert's history, which has
+no thoughts, separately, scored by the match alone. `:pair` trains both from one fine-tuning.
 
 Expected effect: played live, more episodes succeed than after offline step RL.
 
