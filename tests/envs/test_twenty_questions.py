@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from support.hostile_actions import hostile_texts as hostile_texts
 
 from agentrl_jax.environment import make
-from agentrl_jax.envs.lmrl.twenty_questions.game import ARCHER_SUBSET, TwentyQuestions
+from agentrl_jax.envs.lmrl.twenty_questions.game import (
+    ARCHER_SUBSET,
+    PREFACES,
+    TwentyQuestions,
+)
 from agentrl_jax.envs.lmrl.twenty_questions.knowledge import (
     all_items,
     attribute_matrix,
@@ -361,6 +365,26 @@ def test_yes_from_another_oracle_does_not_make_a_guess():
         env.scripted_policies["expert"](env, np.random.default_rng(0)), str
     )  # whose answers are consistent with no object
     assert env.step("Is it a dog?")[1:3] == (0.0, True)
+
+
+@pytest.mark.parametrize("preface", PREFACES)
+def test_a_preface_changes_no_answer_and_no_guess(preface):
+    for attribute in attributes():
+        question = f"{preface} {attribute.question[:1].lower()}{attribute.question[1:]}"
+        assert true_rows(question) == true_rows(attribute.question), question
+    for row, item in enumerate(all_items()):
+        question = f"{preface} {guess_question(item)[:1].lower()}{guess_question(item)[1:]}"
+        assert true_rows(question) == {row} and is_done(item.names, question), question
+
+
+def test_the_talkative_player_asks_what_the_mixture_asks_in_long_sentences():
+    env = twenty(words="subset")
+    env.reset(seed=1)
+    question = env.scripted_policies["talkative"](env, np.random.default_rng(1))
+    assert isinstance(question, str) and question.startswith(PREFACES)
+    assert returns(env, "talkative", 300).mean() == pytest.approx(
+        returns(env, "mixture", 300).mean(), abs=1.42
+    )  # 4 standard errors
 
 
 def returns(env: TwentyQuestions, player: str, games: int) -> np.ndarray:
