@@ -2,7 +2,7 @@
 utterances, latency, async, cost, scaling, steps, splits, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
 code_methods, vision_methods, look_up_methods, world_methods, images, image_update, mint,
-search_index, dense_search or look_up_steps.
+ratings, search_index, dense_search or look_up_steps.
 
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   (--help: its flags)
 """
@@ -44,6 +44,7 @@ MODULES = {
     "images": "image_prefill.ImagePrefill",
     "image_update": "image_update.ImageUpdate",
     "mint": "mint.Mint",
+    "ratings": "ratings.Ratings",
     "search_index": "search_index.SearchIndex",
     "dense_search": "dense_search.DenseSearch",
     "look_up_methods": "look_up_claims.LookUpMethods",
