@@ -153,6 +153,7 @@ TASKS = {
         state_length=576,
         utterance_length=32,
         policy_rows=4,
+        row_length=576,
         sft_steps=480,
     ),
     "C1": _chain(1),
