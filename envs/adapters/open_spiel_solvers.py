@@ -95,6 +95,14 @@ def expert_action(env: Any, rng: np.random.Generator) -> str:
     return texts[bot.step(state)]
 
 
+def has_exploitability(game: str) -> bool:
+    """Whether a game is zero-sum, of two players, and small enough for `exploitability`."""
+    library, loaded = import_pyspiel(), load_game(game)
+    is_zero_sum = loaded.get_type().utility == library.GameType.Utility.ZERO_SUM
+    has_two = loaded.num_players() == 2
+    return has_two and is_zero_sum and decisions(game, "information_state", 0) is not None
+
+
 def exploitability(game: str, probabilities: Mapping[str, Mapping[str, float]]) -> float:
     """The mean over both players of the value of a best response to a policy, in returns.
 
@@ -107,13 +115,11 @@ def exploitability(game: str, probabilities: Mapping[str, Mapping[str, float]]) 
     Raises:
         UserError: the game is too large, or has more players or other payoffs.
     """
-    library, loaded = import_pyspiel(), load_game(game)
-    by_state = decisions(game, "information_state", 0)
-    is_zero_sum = loaded.get_type().utility == library.GameType.Utility.ZERO_SUM
-    if by_state is None or loaded.num_players() != 2 or not is_zero_sum:
+    library, by_state = import_pyspiel(), decisions(game, "information_state", 0)
+    if by_state is None or not has_exploitability(game):
         raise UserError(f"exploitability needs a small zero-sum game of two players, not {game}")
     table = {
         known: [(a, float(probabilities[known][text])) for text, a in decision.moves.items()]
         for known, decision in by_state.items()
     }
-    return float(library.exploitability(loaded, table))
+    return float(library.exploitability(load_game(game), table))

@@ -1,8 +1,10 @@
-"""`ratings`: Elo ratings of runs' policies and scripted ones, from games of each against each."""
+"""`ratings`: Elo ratings of runs' policies and scripted ones, from games of each against each, and
+the exploitability of the former where the game is small.
+"""
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,22 @@ import numpy as np
 from agentrl_jax.algorithms.strategies.self_play import game_score
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch.benchmarks.claims.exploitability import (
+    can_be_solved,
+    exploitability_in,
+    one_device,
+)
 from agentrl_jax.launch.dataclass_flags import option, parse_literals
 from agentrl_jax.multi_agent import MultiAgentEnvironment
 from agentrl_jax.reporting.elo import EloRating, rate
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
-from agentrl_jax.training.builders import load_tokenizer, make_runtime
+from agentrl_jax.training.builders import (
+    load_policy,
+    load_tokenizer,
+    make_agent,
+    make_runtime,
+)
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.model_configs import FrozenPolicy, ModelContext
 from agentrl_jax.training.task_source import numbered
@@ -73,9 +85,9 @@ class Ratings:
 
     player: tuple[str, ...] = option(
         (),
-        "A run folder, with `:PHASE` for the policy after that phase, and `:PHASE:AGENT` for another "
-        "agent; or a scripted policy of the game; repeated for each player. Scripted policies do "
-        "not play each other.",
+        "A run folder, with `:PHASE` for the policy after that phase, and `:PHASE:AGENT` for that "
+        "of another agent; or a scripted policy of the game; repeated for each player. Scripted "
+        "policies do not play each other.",
     )
     environment: str = option(
         "", "The game, of two players; by default that of the first run folder."
@@ -111,12 +123,14 @@ class Ratings:
             raise UserError("scripted policies do not play each other: name a run folder, too")
         points = self._play(environment, runs)
         ratings = rate(points, len(self.player), self.seed)
+        exploitable = {name: _exploitability(environment, run) for name, run in runs.items()}
         totals = _totals(points, len(self.player))
-        print(_table(self.player, ratings, totals))
+        print(_table(self.player, ratings, totals, exploitable))
         return {
             "bench": "ratings",
             "players": {
-                name: dataclasses.asdict(rating) for name, rating in zip(self.player, ratings)
+                name: {**dataclasses.asdict(rating), "exploitability": exploitable.get(name)}
+                for name, rating in zip(self.player, ratings)
             },
         }
 
@@ -181,11 +195,36 @@ def _totals(points: dict[tuple[int, int], np.ndarray], num_players: int) -> np.n
     return totals
 
 
-def _table(names: Sequence[str], ratings: Sequence[EloRating], totals: np.ndarray) -> str:
-    lines = ["| player | Elo (95 %) | points a game | games |", "|---|---|---|---|"]
+def _exploitability(environment: EnvironmentConfig, run: FrozenPolicy) -> float | None:
+    """None where the game cannot be solved."""
+    env = make(environment.name, environment.options)
+    if not can_be_solved(env):
+        return None
+    folder = Path(run.run_dir)
+    experiment, tokenizer, policy, params = load_policy(
+        folder, run.phase or None, run.policy, mesh=one_device()
+    )
+    agent = make_agent(experiment, tokenizer, env.context, run.policy)
+    return exploitability_in(env, policy, params, agent)
+
+
+def _table(
+    names: Sequence[str],
+    ratings: Sequence[EloRating],
+    totals: np.ndarray,
+    exploitable: Mapping[str, float | None],
+) -> str:
+    heads = ("player", "Elo (95 %)", "points a game", "games", "exploitability")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     order = sorted(range(len(names)), key=lambda i: -ratings[i].rating)
     for i in order:
-        rating, (points, games) = ratings[i], totals[i]
-        interval = f"{rating.rating:.0f} ({rating.low:.0f} to {rating.high:.0f})"
-        lines.append(f"| {names[i]} | {interval} | {points / games:.3f} | {games:.0f} |")
+        rating, (points, games), value = ratings[i], totals[i], exploitable.get(names[i])
+        cells = (
+            names[i],
+            f"{rating.rating:.0f} ({rating.low:.0f} to {rating.high:.0f})",
+            f"{points / games:.3f}",
+            f"{games:.0f}",
+            "-" if value is None else f"{value:.3f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import agentrl_jax.envs  # noqa: F401
 from agentrl_jax.configs.kuhn_mars import get_config
 from agentrl_jax.context import FullHistory
 from agentrl_jax.errors import UserError
+from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
 from agentrl_jax.launch.benchmarks.ratings import Ratings, SeatedGames, points_of
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
@@ -77,8 +78,11 @@ def test_a_table_of_a_runs_policies(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert result["players"].keys() == {*players}
     assert result["players"][players[0]]["rating"] == 1000.0
     assert len(lines) == 2 + len(players) and lines[0].startswith("| player | Elo")
-    games = {line.split("|")[1].strip(): line.split("|")[4].strip() for line in lines[2:]}
-    assert games == dict(zip(players, ("300", "300", "200", "200")))
+    rows = {row[1].strip(): row for line in lines[2:] if (row := line.split("|"))}
+    assert [rows[name][4].strip() for name in players] == ["300", "300", "200", "200"]
+    assert [rows[name][5].strip() == "-" for name in players] == [False, False, True, True]
+    tuned = result["players"][players[1]]["exploitability"]
+    assert tuned == exploitability.compute(tmp_path / "kuhn") and 0 < tuned < 1
     assert Ratings(players, games=100).run() == result  # the same games
 
 
