@@ -12,10 +12,12 @@ Hardware: 2 CPU cores; neither time nor score has been measured
 from agentrl_jax.algorithms.methods import search_r1
 from agentrl_jax.configs.search_task import TRAINING_SETTINGS, search_experiment
 from agentrl_jax.configs.small import pick, rollouts
+from agentrl_jax.models.hf.shipped import READING_MODEL
 from agentrl_jax.training.config import Experiment
 
 
 def get_config(variant: str = "method") -> Experiment:
     smoke = pick(variant, "search_r1", method=False, smoke=True)
     source = rollouts(tasks=2 if smoke else 8, group_size=5)
-    return search_experiment("search-r1", search_r1(**TRAINING_SETTINGS), source, smoke)
+    algorithm = search_r1(**TRAINING_SETTINGS)
+    return search_experiment("search-r1", algorithm, source, smoke, model=READING_MODEL)
