@@ -4,7 +4,8 @@ GRPO with clip .2 and KL .001 in groups of 5; what the search returned is read, 
 Published: models of 3 and 7 billion weights, 512 questions a step, 3 passages a search; here 8
 questions and one page. `:smoke` takes two steps of each phase.
 
-Hardware: 2 CPU cores; neither time nor score has been measured
+Hardware: one CPU core, 15 minutes; success after fine-tuning and after RL .39 and .59 on held-out
+pages, .12 and .19 in other phrasings (64 questions each, +.20 ± .13 and +.06 ± .10, seed 0)
 
     agentrl-train --config=configs/search_r1.py[:smoke]
 """
