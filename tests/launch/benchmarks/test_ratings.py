@@ -18,6 +18,7 @@ from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.agent import Agent
 from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.training import loop
+from agentrl_jax.training.config import DemonstrationConfig
 from agentrl_jax.trajectories import Group, Sampling
 from agentrl_jax.workers.pool import InlinePool, Task
 
@@ -67,7 +68,7 @@ def test_a_dropped_game_leaves_its_row_incomplete():
 @pytest.mark.slow
 def test_a_table_of_a_runs_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     config = get_config()
-    config.demonstrations.episodes = 200
+    config.demonstrations = DemonstrationConfig("random", episodes=200)
     config.phases["sft"].steps, config.phases["rl"].steps = 30, 2
     config.evaluation.episodes = 8
     loop.train(config, tmp_path / "kuhn", quiet=True)
