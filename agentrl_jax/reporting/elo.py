@@ -35,8 +35,8 @@ def elo_ratings(points: np.ndarray, games: np.ndarray) -> np.ndarray:
         points: s_ij, of i in its games with j: 1 for a game won, 1/2 for one drawn, [..., n, n].
         games: n_ij, between i and j, [..., n, n].
     """
-    played = (games > 0).astype(np.float64)
-    score, count = (points + played / 2).sum(-1), games + played
+    connected = (games > 0).astype(np.float64)
+    score, count = (points + connected / 2).sum(-1), games + connected
     strength = np.ones_like(score)
     for _ in range(MAX_ITERATIONS):
         before = strength

@@ -25,7 +25,7 @@ def action_type(action: str) -> str | None:
 
 def _random_action(env: "Form", rng: np.random.Generator) -> str:
     """A uniform button or digit, whichever the screen takes."""
-    return str(rng.integers(10)) if env.asked_field else BUTTONS[rng.integers(len(BUTTONS))]
+    return str(rng.integers(10)) if env.requested_field else BUTTONS[rng.integers(len(BUTTONS))]
 
 
 def _expert_action(env: "Form", rng: np.random.Generator) -> str:
@@ -39,10 +39,10 @@ def _note_taking_action(env: "Form", rng: np.random.Generator) -> str:
 
 def _forgetful_action(env: "Form", rng: np.random.Generator) -> str:
     """Notes 6 of 10 values and guesses the others; presses 4 of 10 buttons at random."""
-    asked = env.asked_field
-    knows = asked in env.noted if asked else rng.random() < 0.6
+    field = env.requested_field
+    knows = field in env.noted if field else rng.random() < 0.6
     press = MixturePolicy(_expert_action, _random_action, 0.6)
-    act = press if not asked else _expert_action if knows else _random_action
+    act = press if not field else _expert_action if knows else _random_action
     return f"{env.note if knows else env.note[:1]}{THOUGHT_END_MARKER}{act(env, rng)}"
 
 
@@ -96,7 +96,7 @@ class Form(SampledTaskEnvironment):
         self.noted = ""  # the fields, each once
 
     @property
-    def asked_field(self) -> str:
+    def requested_field(self) -> str:
         """The field that the form asks for; empty on the screens before it."""
         number = self.position - len(self.digits)
         return FIELDS[self.order[number]] if 0 <= number < len(self.order) else ""
@@ -104,13 +104,13 @@ class Form(SampledTaskEnvironment):
     @property
     def note(self) -> str:
         """The field and the value that are shown or asked for, as "b4"; "-" at the start."""
-        field = self.asked_field or FIELDS[self.position - 1]
+        field = self.requested_field or FIELDS[self.position - 1]
         return f"{field}{self.values[FIELDS.index(field)]}" if self.position else "-"
 
     @property
     def correct_action(self) -> str:
-        if self.asked_field:
-            return str(self.values[FIELDS.index(self.asked_field)])
+        if self.requested_field:
+            return str(self.values[FIELDS.index(self.requested_field)])
         return BUTTONS[self.digits[self.position] % len(BUTTONS)]
 
     def _sample_task(self) -> None:
@@ -125,14 +125,14 @@ class Form(SampledTaskEnvironment):
     def _opening_text(self) -> str:
         if self.position == len(self.digits) + len(self.order):
             return "Done."
-        if self.asked_field:
-            return f"{self.asked_field}?"
-        shown = f"{FIELDS[self.position - 1]}={self.note[1:]}" if self.position else "start"
-        return f"{shown} {self.digits[self.position]}"
+        if self.requested_field:
+            return f"{self.requested_field}?"
+        screen = f"{FIELDS[self.position - 1]}={self.note[1:]}" if self.position else "start"
+        return f"{screen} {self.digits[self.position]}"
 
     def _respond(self, text: str) -> StepResult:
         thought, _, action = text.rpartition(THOUGHT_END_MARKER)
-        action, asks = action.strip(), bool(self.asked_field)
+        action, asks = action.strip(), bool(self.requested_field)
         self._remember(thought)
         legal = action_type(action) == ("type" if asks else "press")
         correct = action == self.correct_action

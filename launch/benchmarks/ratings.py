@@ -47,9 +47,9 @@ class SeatedGames:
 
     async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
         episodes = [await self._play(task, runtime, key, seat) for seat in (0, 1)]
-        played = [episode for episode in episodes if episode is not None]
-        trajectories = tuple(t for episode in played for t in episode.trajectories)
-        return Group(task.name, trajectories, num_dropped=len(episodes) - len(played))
+        finished = [episode for episode in episodes if episode is not None]
+        trajectories = tuple(t for episode in finished for t in episode.trajectories)
+        return Group(task.name, trajectories, num_dropped=len(episodes) - len(finished))
 
     async def _play(
         self, task: Task, runtime: Runtime, key: RandomKey, seat: int
@@ -70,12 +70,12 @@ def points_of(group: Group) -> list[float]:
     points = []
     for seat in (0, 1):
         by_seat = {t.agent_index: t for t in group.trajectories if t.sample == seat}
-        own, other = by_seat.get(seat), by_seat.get(1 - seat)
-        if own is not None and other is not None:
-            difference = own.total_reward - other.total_reward
+        first, second = by_seat.get(seat), by_seat.get(1 - seat)
+        if first is not None and second is not None:
+            difference = first.total_reward - second.total_reward
             points.append(0.5 * (1 + (difference > 0) - (difference < 0)))
-        elif own is not None:
-            points.append(game_score(own))
+        elif first is not None:
+            points.append(game_score(first))
     return points
 
 

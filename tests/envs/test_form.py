@@ -65,18 +65,18 @@ def test_the_scripted_policies():
     assert info_values(episode, "noted")[8] == "abcdefgh"
     assert all(len(turn.action.text) == 1 for turn in play_scripted_episode(env, "expert", 1).turns)
     forgetful = [play_scripted_episode(make("agentrl/Form-v0"), "mixture", i) for i in range(100)]
-    shown = [info_values(episode, "noted")[3] for episode in forgetful]
-    assert 0.4 < sum(map(len, shown)) / 300 < 0.8
+    after_screens = [info_values(episode, "noted")[3] for episode in forgetful]
+    assert 0.4 < sum(map(len, after_screens)) / 300 < 0.8
 
 
 def test_with_old_screens_hidden_only_thoughts_hold_the_values():
     env = make_env(Form, fields=2)
     context = ObservationPlaceholders("...\n")
-    for player, kept in (("note_taker", True), ("expert", False)):
+    for player, is_noted in (("note_taker", True), ("expert", False)):
         episode = play_scripted_episode(env, player, 5)
         view = "".join(texts(context.view(episode.opening, episode.turns[:3])))
         values = [f"{field}{value}" for field, value in zip("ab", env.values)]
-        assert all((value in view) == kept for value in values), view
+        assert all((value in view) == is_noted for value in values), view
         assert "=" not in view and view.endswith("?\n")
 
 

@@ -65,5 +65,5 @@ def test_known_strengths_are_recovered_within_their_intervals():
 
 def test_the_order_of_a_pair_does_not_matter():
     rows = drawn_rows(np.random.default_rng(2), 0.7, 50)
-    one, other = rate({(0, 1): rows}, 2), rate({(1, 0): 1 - rows}, 2)
-    assert one[1] == pytest.approx(other[1])
+    forward, backward = rate({(0, 1): rows}, 2), rate({(1, 0): 1 - rows}, 2)
+    assert forward[1] == pytest.approx(backward[1])
