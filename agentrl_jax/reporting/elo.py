@@ -59,7 +59,8 @@ def rate(points: Points, num_players: int, seed: int = 0) -> list[EloRating]:
     Raises:
         UserError: not all players are connected by games.
     """
-    _check_connected([pair for pair, rows in points.items() if rows.size], num_players)
+    points = {pair: rows for pair, rows in points.items() if rows.size}
+    _check_connected([*points], num_players)
     rng = np.random.default_rng(seed)
     won = np.zeros((1 + RESAMPLES, num_players, num_players))
     games = np.zeros((num_players, num_players))

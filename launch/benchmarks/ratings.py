@@ -122,12 +122,16 @@ class Ratings:
         if not runs:
             raise UserError("scripted policies do not play each other: name a run folder, too")
         points = self._play(environment, runs)
+        dropped = self.games // 2 * len(points) - sum(map(len, points.values()))
+        if dropped:
+            print(f"{dropped} deals are left out: an environment failed in one of their two games")
         ratings = rate(points, len(self.player), self.seed)
         exploitable = {name: _exploitability(environment, run) for name, run in runs.items()}
         totals = _totals(points, len(self.player))
         print(_table(self.player, ratings, totals, exploitable))
         return {
             "bench": "ratings",
+            "dropped": dropped,
             "players": {
                 name: {**dataclasses.asdict(rating), "exploitability": exploitable.get(name)}
                 for name, rating in zip(self.player, ratings)

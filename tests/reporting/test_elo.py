@@ -32,6 +32,7 @@ def test_all_games_won_is_a_finite_rating_and_none_played_alone_an_error():
     _, second = rate({(0, 1): np.zeros((10, 2))}, 2)
     assert second.rating == pytest.approx(FIRST_RATING + 400 * np.log10(20.5 / 0.5), abs=1e-6)
     assert second.low == second.high == second.rating
+    assert rate({(0, 1): np.zeros((10, 2)), (1, 0): np.zeros((0, 2))}, 2)[1] == second
     with pytest.raises(UserError, match=r"\[2\] have played no game"):
         rate({(0, 1): np.ones((3, 2)), (1, 2): np.zeros((0, 2))}, 3)
 

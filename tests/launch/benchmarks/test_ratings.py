@@ -76,7 +76,7 @@ def test_a_table_of_a_runs_policies(tmp_path: Path, capsys: pytest.CaptureFixtur
     players = (f"{tmp_path}/kuhn:sft", f"{tmp_path}/kuhn", "expert", "random")
     result = Ratings(players, games=100).run()
     lines = capsys.readouterr().out.splitlines()
-    assert result["players"].keys() == {*players}
+    assert result["players"].keys() == {*players} and result["dropped"] == 0
     assert result["players"][players[0]]["rating"] == 1000.0
     assert len(lines) == 2 + len(players) and lines[0].startswith("| player | Elo")
     rows = {row[1].strip(): row for line in lines[2:] if (row := line.split("|"))}
