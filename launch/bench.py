@@ -1,8 +1,8 @@
 """Measure: agentrl-bench NAME prints one JSON line. NAME is sampling, agentic, update, attention,
 utterances, latency, async, cost, scaling, steps, splits, invariants, recording, methods, lmrl,
 hierarchical, archer_claim, systems, base_model, fine_tuning, sandbox, sandbox_attacks, code,
-code_methods, vision_methods, look_up_methods, world_methods, images, image_update, mint,
-ratings, search_index, dense_search or look_up_steps.
+code_methods, vision_methods, look_up_methods, world_methods, images, image_update, mint, ratings,
+search_index, dense_search or look_up_steps.
 
 agentrl-bench agentic --rival=trl --rival_python=PATH --repeats=5   (--help: its flags)
 """
@@ -65,8 +65,7 @@ def bench(name: str) -> None:
     if name not in MODULES:
         suffix = f", not {name!r}" if name else ""
         raise UserError(f"name a benchmark: agentrl-bench {'|'.join(MODULES)}{suffix}")
-    benchmark = dataclass_flags.from_flags(bench_class(name))
-    benchmark.prepare()
+    (benchmark := dataclass_flags.from_flags(bench_class(name))).prepare()
     print(json.dumps(benchmark.run()))
 
 

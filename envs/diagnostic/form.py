@@ -54,8 +54,8 @@ class Form(SampledTaskEnvironment):
     typed, "4"; a wrong one ends the episode. The last right value ends it with reward 1; every
     other turn earns 0. A text up to its last ";" is a thought, which changes nothing: where old
     observations are hidden from the policy (`ObservationPlaceholders`), values that it writes
-    there are all that it keeps. `info` holds `legal` and `noted`, the fields whose value has been
-    written in a thought so far, as "b4".
+    there are all that it keeps. `info` holds `noted`, the fields whose value has been written in a
+    thought so far, as "b4".
 
     Scripted policies: `random`, `expert` (right without a thought), `note_taker` (right, and notes
     each value), `mixture` (notes 6 of 10 values and guesses the others, and presses 4 of 10 buttons
@@ -141,7 +141,7 @@ class Form(SampledTaskEnvironment):
         return StepResult(
             self._opening_text(),
             {"outcome": float(over)},
-            {"legal": legal, "noted": self.noted},
+            {"noted": self.noted},
             over if over or (asks and legal and not correct) else None,
         )
 

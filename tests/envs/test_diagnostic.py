@@ -20,7 +20,7 @@ INFO_FIELDS = {
     "agentrl/Chain-v0": {"legal", "anchor", "distance"},
     "agentrl/CountSquares-v0": {"formatted", "answer"},
     "agentrl/Desk-v0": {"legal", "formatted", "called_tools", "stopped", "answer"},
-    "agentrl/Form-v0": {"legal", "noted"},
+    "agentrl/Form-v0": {"noted"},
     "agentrl/KeyDoor-v0": {"legal", "void", "called_tools", "anchor", "distance", "stopped"},
     "agentrl/Lookup-v0": {"legal", "formatted", "called_tools", "stopped", "answer", "gold"},
 }
