@@ -93,6 +93,25 @@ def _questions(words: str, player: str, length: int = 128, **fields: Any) -> Cla
     return ClaimTask("TwentyQuestions-v0", player, length, options={"words": words}, **settings)
 
 
+def _long_questions(
+    player: str, length: int, budget: int, tokenizer: Callable[[Sequence[str]], Any], **fields: Any
+) -> ClaimTask:
+    """The ten words, with utterances of more than twenty tokens and `budget` at most."""
+    return _questions(
+        "subset",
+        player,
+        length,
+        budget=budget,
+        branch_lengths=(24, budget),
+        tokenizer=tokenizer,
+        own_trunk=True,
+        state_length=length,
+        utterance_length=budget,
+        policy_rows=4,
+        **fields,
+    )
+
+
 def _chain(answer_length: int) -> ClaimTask:
     options = {
         "length": 60, "letters": 2, "wrong": 1, "horizon": 120, "answer_length": answer_length
@@ -128,33 +147,9 @@ def _chain(answer_length: int) -> ClaimTask:
 
 TASKS = {
     "A": _questions("subset", "mixture"),
-    "B": _questions(
-        "subset",
-        "mixture",
-        640,
-        budget=44,
-        branch_lengths=(24, 44),
-        tokenizer=CharacterTokenizer(),
-        own_trunk=True,
-        state_length=640,
-        utterance_length=44,
-        policy_rows=4,
-        turns=4800,
-        sft_steps=1600,
-    ),
-    "B21": _questions(
-        "subset",
-        "talkative",
-        576,
-        budget=32,
-        branch_lengths=(24, 32),
-        tokenizer=BPETokenizer(1024, all_bytes=False),
-        own_trunk=True,
-        state_length=576,
-        utterance_length=32,
-        policy_rows=4,
-        row_length=576,
-        sft_steps=480,
+    "B": _long_questions("mixture", 640, 44, CharacterTokenizer(), turns=4800, sft_steps=1600),
+    "B21": _long_questions(
+        "talkative", 576, 32, BPETokenizer(1024, all_bytes=False), row_length=576, sft_steps=480
     ),
     "C1": _chain(1),
     "C24": _chain(24),

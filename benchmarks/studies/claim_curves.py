@@ -5,12 +5,13 @@ that are compared, and how far the others' mean return over the budget is above 
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from agentrl_jax.configs.archer_claim import TASKS
-from agentrl_jax.launch.benchmarks.archer.cells import ClaimCell, tuned_setting
+from agentrl_jax.launch.benchmarks.archer.cells import ClaimCell, cell_turns, tuned_setting
 from agentrl_jax.launch.benchmarks.archer.settings import SEEDS, SIDES
 from agentrl_jax.reporting.statistics import difference_interval
 
@@ -18,18 +19,24 @@ FOLDER = Path(__file__).parents[1] / "results" / "archer_claim"
 POINTS = 8  # of a curve, after its start
 
 
-def curves(task: str, side: str) -> np.ndarray | None:
-    """Returns by seed at equal distances of turns; None: a cell is missing."""
+def cells(task: str, side: str) -> list[ClaimCell] | None:
+    """Of a side at its tuned setting, one a seed; None: it is not tuned, or one is missing."""
     setting = tuned_setting(task, SIDES[side], FOLDER)
     if setting is None:
         return None
-    turns, rows = np.linspace(0, TASKS[task].turns, 1 + 6 * POINTS), []
-    for seed in SEEDS:
-        cell = ClaimCell(task, SIDES[side], setting, seed).load(FOLDER)
-        if cell is None:
-            return None
-        rows.append(np.interp(turns, cell["turns"], cell["returns"]))
-    return np.array(rows)
+    of_seeds = [ClaimCell(task, SIDES[side], setting, seed) for seed in SEEDS]
+    return None if any(cell.load(FOLDER) is None for cell in of_seeds) else of_seeds
+
+
+def mean_curve(of_seeds: Sequence[ClaimCell], turns: np.ndarray) -> np.ndarray:
+    """The mean return after so many turns."""
+    loaded = [cell.load(FOLDER) or {} for cell in of_seeds]
+    return np.mean([np.interp(turns, x["turns"], x["returns"]) for x in loaded], axis=0)
+
+
+def mean_returns(of_seeds: Sequence[ClaimCell]) -> np.ndarray:
+    """Each seed's mean return over the budget."""
+    return np.array([x.area for cell in of_seeds if (x := cell_turns(cell, FOLDER)) is not None])
 
 
 def main() -> None:
@@ -39,15 +46,15 @@ def main() -> None:
     turns = np.linspace(0, TASKS[task].turns, 1 + POINTS)
     print(f"| side | {' | '.join(f'{t:,.0f}' for t in turns)} | mean return above PPO's |")
     print("|---" * (3 + POINTS) + "|")
-    base = curves(task, "ppo")
+    base = cells(task, "ppo")
     for name, side in SIDES.items():
-        values = curves(task, name)
-        if values is None or base is None:
+        of_seeds = cells(task, name)
+        if of_seeds is None or base is None:
             continue
-        means = " | ".join(f"{value:.2f}" for value in values[:, ::6].mean(0))
-        differences = values.mean(1) - base.mean(1)
-        mean, half = difference_interval(values.mean(1), base.mean(1))
-        ahead = f"{mean:+.2f} ± {half:.2f}, ahead on {(differences > 0).sum()} of {len(base)}"
+        means = " | ".join(f"{value:.2f}" for value in mean_curve(of_seeds, turns))
+        values, others = mean_returns(of_seeds), mean_returns(base)
+        mean, half = difference_interval(values, others)
+        ahead = f"{mean:+.2f} ± {half:.2f}, ahead on {(values > others).sum()} of {len(others)}"
         print(f"| {side.label} | {means} | {'-' if name == 'ppo' else ahead} |")
 
 

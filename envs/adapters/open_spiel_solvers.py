@@ -115,11 +115,11 @@ def exploitability(game: str, probabilities: Mapping[str, Mapping[str, float]]) 
     Raises:
         UserError: the game is too large, or has more players or other payoffs.
     """
-    library, by_state = import_pyspiel(), decisions(game, "information_state", 0)
-    if by_state is None or not has_exploitability(game):
+    by_state = decisions(game, "information_state", 0) if has_exploitability(game) else None
+    if by_state is None:
         raise UserError(f"exploitability needs a small zero-sum game of two players, not {game}")
     table = {
         known: [(a, float(probabilities[known][text])) for text, a in decision.moves.items()]
         for known, decision in by_state.items()
     }
-    return float(library.exploitability(load_game(game), table))
+    return float(import_pyspiel().exploitability(load_game(game), table))

@@ -32,6 +32,9 @@ def _expert_action(env: "Form", rng: np.random.Generator) -> str:
     return env.correct_action
 
 
+PRESS_POLICY = MixturePolicy(_expert_action, _random_action, 0.6)
+
+
 def _note_taking_action(env: "Form", rng: np.random.Generator) -> str:
     """Notes each value, and repeats it before it is typed."""
     return f"{env.note}{THOUGHT_END_MARKER}{env.correct_action}"
@@ -41,8 +44,7 @@ def _forgetful_action(env: "Form", rng: np.random.Generator) -> str:
     """Notes 6 of 10 values and guesses the others; presses 4 of 10 buttons at random."""
     field = env.requested_field
     knows = field in env.noted if field else rng.random() < 0.6
-    press = MixturePolicy(_expert_action, _random_action, 0.6)
-    act = press if not field else _expert_action if knows else _random_action
+    act = PRESS_POLICY if not field else _expert_action if knows else _random_action
     return f"{env.note if knows else env.note[:1]}{THOUGHT_END_MARKER}{act(env, rng)}"
 
 

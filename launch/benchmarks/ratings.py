@@ -11,56 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from agentrl_jax.algorithms.strategies.self_play import game_score
+from agentrl_jax.algorithms.strategies.self_play import (
+    Opponents,
+    OtherAgent,
+    ScriptedOpponent,
+    SelfPlay,
+    game_score,
+)
+from agentrl_jax.context import ContextManager
 from agentrl_jax.environment import make
 from agentrl_jax.errors import UserError
-from agentrl_jax.launch.benchmarks.claims.exploitability import (
-    can_be_solved,
-    exploitability_in,
-    one_device,
-)
-from agentrl_jax.launch.dataclass_flags import option, parse_literals
+from agentrl_jax.launch.benchmarks.claims.exploitability import can_be_solved, run_exploitability
+from agentrl_jax.launch.dataclass_flags import option
+from agentrl_jax.launch.players import resolve_environment
 from agentrl_jax.multi_agent import MultiAgentEnvironment
 from agentrl_jax.reporting.elo import EloRating, rate
-from agentrl_jax.rollout.runtime import Runtime
 from agentrl_jax.storage import config_json
-from agentrl_jax.training.builders import (
-    load_policy,
-    load_tokenizer,
-    make_agent,
-    make_runtime,
-)
+from agentrl_jax.training.builders import load_tokenizer, make_runtime
 from agentrl_jax.training.config import EnvironmentConfig
 from agentrl_jax.training.model_configs import FrozenPolicy, ModelContext
 from agentrl_jax.training.task_source import numbered
-from agentrl_jax.trajectories import Episode, Group, RandomKey
-from agentrl_jax.workers.pool import Task
+from agentrl_jax.trajectories import Group
 
 
-@dataclass(frozen=True)
-class SeatedGames:
-    """Two games of a task, the first player once in each seat; the group holds all trajectories."""
-
-    first: str  # an agent
-    second: str  # an agent, or where `is_scripted` a scripted policy of the game
-    is_scripted: bool
-
-    async def collect(self, task: Task, runtime: Runtime, key: RandomKey) -> Group:
-        episodes = [await self._play(task, runtime, key, seat) for seat in (0, 1)]
-        finished = [episode for episode in episodes if episode is not None]
-        trajectories = tuple(t for episode in finished for t in episode.trajectories)
-        return Group(task.name, trajectories, num_dropped=len(episodes) - len(finished))
-
-    async def _play(
-        self, task: Task, runtime: Runtime, key: RandomKey, seat: int
-    ) -> Episode | None:
-        options: dict[str, Any] = {"seats": [0, 1]}
-        agents = {seat: self.first, 1 - seat: self.second}
-        if self.is_scripted:
-            options, agents = {"seats": [seat], "opponent": self.second}, {seat: self.first}
-        return await runtime.match(
-            dataclasses.replace(task, reset_options=options), agents, key, seat
-        )
+def games_of(agent: str, opponent: Opponents) -> SelfPlay:
+    """Two games of a task, the agent once in each seat."""
+    return SelfPlay(2, agent=agent, opponents=opponent)
 
 
 def points_of(group: Group) -> list[float]:
@@ -111,8 +87,12 @@ class Ratings:
         if self.games < 2:
             raise UserError("--games must be 2 or more: a game in each seat")
         runs = {name: _policy_of(name) for name in self.player if _is_run(name)}
-        environment = self._environment(runs)
-        scripted = _scripted_policies(environment)
+        if not self.environment and not runs:
+            raise UserError("give a game with --environment=agentrl/TicTacToe-v0")
+        first_run = next(iter(runs.values())).run_dir if runs else ""
+        environment = resolve_environment(self.environment, self.option, first_run, 0)
+        game = _game(environment)
+        scripted = game.scripted_policies
         for name in self.player:
             if name not in runs and name not in scripted:
                 raise UserError(
@@ -121,12 +101,16 @@ class Ratings:
                 )
         if not runs:
             raise UserError("scripted policies do not play each other: name a run folder, too")
-        points = self._play(environment, runs)
+        points = self._play(environment, game.context, runs)
         dropped = self.games // 2 * len(points) - sum(map(len, points.values()))
         if dropped:
             print(f"{dropped} deals are left out: an environment failed in one of their two games")
         ratings = rate(points, len(self.player), self.seed)
-        exploitable = {name: _exploitability(environment, run) for name, run in runs.items()}
+        exploitable = {
+            name: run_exploitability(Path(run.run_dir), run.phase, run.policy, game)
+            for name, run in runs.items()
+            if can_be_solved(game)
+        }
         totals = _totals(points, len(self.player))
         print(_table(self.player, ratings, totals, exploitable))
         return {
@@ -138,20 +122,13 @@ class Ratings:
             },
         }
 
-    def _environment(self, runs: dict[str, FrozenPolicy]) -> EnvironmentConfig:
-        options = parse_literals(self.option)
-        if self.environment:
-            return EnvironmentConfig(self.environment, options, workers=0)
-        if not runs:
-            raise UserError("give a game with --environment=agentrl/TicTacToe-v0")
-        first = config_json.load_config(Path(next(iter(runs.values())).run_dir)).environment
-        return EnvironmentConfig(first.name, {**first.options, **options}, workers=0)
-
     def _play(
-        self, environment: EnvironmentConfig, runs: dict[str, FrozenPolicy]
+        self,
+        environment: EnvironmentConfig,
+        context: ContextManager,
+        runs: Mapping[str, FrozenPolicy],
     ) -> dict[tuple[int, int], np.ndarray]:
         tasks = numbered(environment.fixed_tasks(self.games // 2, self.seed, environment))
-        context = make(environment.name, environment.options).context
         points = {}
         with make_runtime(environment) as runtime:
             for name, policy in runs.items():
@@ -160,13 +137,14 @@ class Ratings:
                 tokenizer = load_tokenizer(folder / "tokenizer")
                 model = ModelContext(experiment, folder, runtime, tokenizer, context, {})
                 runtime.add_model(name, policy.open(name, model))
+                # A group of `SelfPlay` holds the trajectories of trainable agents alone.
+                runtime.agents[name] = dataclasses.replace(runtime.agents[name], trainable=True)
             for i, j in itertools.combinations(range(len(self.player)), 2):
                 # A run comes first where the other is a scripted policy.
                 first, second = sorted((i, j), key=lambda k: self.player[k] not in runs)
                 if self.player[first] in runs:
-                    games = SeatedGames(
-                        self.player[first], self.player[second], self.player[second] not in runs
-                    )
+                    kind = OtherAgent if self.player[second] in runs else ScriptedOpponent
+                    games = games_of(self.player[first], kind(self.player[second]))
                     groups = runtime.collect(games, tasks, (self.seed, len(points)))
                     rows = [row for group in groups if len(row := points_of(group)) == 2]
                     points[first, second] = np.array(rows).reshape(-1, 2)
@@ -182,12 +160,12 @@ def _policy_of(name: str) -> FrozenPolicy:
     return FrozenPolicy(phase, folder, agent or "policy")
 
 
-def _scripted_policies(environment: EnvironmentConfig) -> Sequence[str]:
+def _game(environment: EnvironmentConfig) -> MultiAgentEnvironment:
     """Raises UserError where the environment is no game of two players."""
     game = make(environment.name, environment.options)
     if not isinstance(game, MultiAgentEnvironment) or game.num_players != 2:
         raise UserError(f"{environment.name} is no game of two players, which ratings are for")
-    return [*game.scripted_policies]
+    return game
 
 
 def _totals(points: dict[tuple[int, int], np.ndarray], num_players: int) -> np.ndarray:
@@ -199,24 +177,11 @@ def _totals(points: dict[tuple[int, int], np.ndarray], num_players: int) -> np.n
     return totals
 
 
-def _exploitability(environment: EnvironmentConfig, run: FrozenPolicy) -> float | None:
-    """None where the game cannot be solved."""
-    env = make(environment.name, environment.options)
-    if not can_be_solved(env):
-        return None
-    folder = Path(run.run_dir)
-    experiment, tokenizer, policy, params = load_policy(
-        folder, run.phase or None, run.policy, mesh=one_device()
-    )
-    agent = make_agent(experiment, tokenizer, env.context, run.policy)
-    return exploitability_in(env, policy, params, agent)
-
-
 def _table(
     names: Sequence[str],
     ratings: Sequence[EloRating],
     totals: np.ndarray,
-    exploitable: Mapping[str, float | None],
+    exploitable: Mapping[str, float],
 ) -> str:
     heads = ("player", "Elo (95 %)", "points a game", "games", "exploitability")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]

@@ -16,6 +16,7 @@ from agentrl_jax.envs.lmrl.twenty_questions.game import (
     ARCHER_SUBSET,
     PREFACES,
     TwentyQuestions,
+    with_preface,
 )
 from agentrl_jax.envs.lmrl.twenty_questions.knowledge import (
     all_items,
@@ -370,10 +371,10 @@ def test_yes_from_another_oracle_does_not_make_a_guess():
 @pytest.mark.parametrize("preface", PREFACES)
 def test_a_preface_changes_no_answer_and_no_guess(preface):
     for attribute in attributes():
-        question = f"{preface} {attribute.question[:1].lower()}{attribute.question[1:]}"
+        question = with_preface(preface, attribute.question)
         assert true_rows(question) == true_rows(attribute.question), question
     for row, item in enumerate(all_items()):
-        question = f"{preface} {guess_question(item)[:1].lower()}{guess_question(item)[1:]}"
+        question = with_preface(preface, guess_question(item))
         assert true_rows(question) == {row} and is_done(item.names, question), question
 
 

@@ -107,12 +107,16 @@ DATA_POLICY = MixturePolicy(_expert_action, _random_action, 0.33)
 HALF_EXPERT_POLICY = MixturePolicy(_expert_action, _random_action, 0.5)
 
 
+def with_preface(preface: str, question: str) -> str:
+    """A question as the end of a sentence."""
+    return f"{preface} {question[:1].lower()}{question[1:]}"
+
+
 def _talkative_action(env: "TwentyQuestions", rng: np.random.Generator) -> str:
     """The data policy, with a preface to each question."""
     question = DATA_POLICY(env, rng)
     assert isinstance(question, str)
-    preface = PREFACES[int(rng.integers(len(PREFACES)))]
-    return f"{preface} {question[:1].lower()}{question[1:]}"
+    return with_preface(PREFACES[int(rng.integers(len(PREFACES)))], question)
 
 
 class TwentyQuestions(GuessingGame):

@@ -11,11 +11,11 @@ count for `simpletir_success`, in place of its first five.
 
 from typing import Any
 
-from agentrl_jax.launch.benchmarks.claims.comparison import paired_comparison
+from agentrl_jax.launch.benchmarks.claims.comparison import SECOND_TEN, paired_comparison
 from agentrl_jax.launch.sweeps.measures import area_under_curve, mean_log_of_last, mean_of_last
 
 SEEDS: dict[str, Any] = {"seeds": tuple(range(5)), "tuning_seeds": (100, 101)}
-SECOND_TEN: dict[str, Any] = {"seeds": tuple(range(10, 20)), "tuning_seeds": (*range(5), 100, 101)}
+NEW_SEEDS: dict[str, Any] = {"seeds": SECOND_TEN, "tuning_seeds": (*range(5), 100, 101)}
 SUCCESS = area_under_curve("rollout/success")
 
 CODE_COMPARISONS = (
@@ -40,7 +40,7 @@ CODE_COMPARISONS = (
         "code_simpletir",
         "SimpleTIR, arXiv 2509.02479",
         "Masking void trajectories keeps gradients small.",
-        **SECOND_TEN,
+        **NEW_SEEDS,
         measure=mean_log_of_last("gradient_norm", 8),
         higher_is_better=False,
     ),
@@ -49,7 +49,7 @@ CODE_COMPARISONS = (
         "code_simpletir",
         "SimpleTIR, arXiv 2509.02479",
         "Masking void trajectories makes more episodes succeed.",
-        **SECOND_TEN,
+        **NEW_SEEDS,
         measure=SUCCESS,
     ),
     paired_comparison(

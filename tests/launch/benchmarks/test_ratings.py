@@ -8,11 +8,12 @@ import pytest
 from support.fixtures import ScriptedEngine
 
 import agentrl_jax.envs  # noqa: F401
+from agentrl_jax.algorithms.strategies.self_play import OtherAgent, ScriptedOpponent, SelfPlay
 from agentrl_jax.configs.kuhn_mars import get_config
 from agentrl_jax.context import FullHistory
 from agentrl_jax.errors import UserError
 from agentrl_jax.launch.benchmarks.claims.exploitability import exploitability
-from agentrl_jax.launch.benchmarks.ratings import Ratings, SeatedGames, points_of
+from agentrl_jax.launch.benchmarks.ratings import Ratings, games_of, points_of
 from agentrl_jax.models.tokenizers import byte_tokenizer
 from agentrl_jax.renderer import TextRenderer
 from agentrl_jax.rollout.agent import Agent
@@ -25,7 +26,7 @@ from agentrl_jax.workers.pool import InlinePool, Task
 RENDERER = TextRenderer(byte_tokenizer())
 
 
-def play(games: SeatedGames, env: str, **texts: str) -> list[Group]:
+def play(games: SelfPlay, env: str, **texts: str) -> list[Group]:
     """Twenty groups of games between agents that always write the same text."""
     engines = {name: ScriptedEngine(RENDERER, text) for name, text in texts.items()}
     agents = {
@@ -37,7 +38,7 @@ def play(games: SeatedGames, env: str, **texts: str) -> list[Group]:
 
 def test_each_deal_is_played_in_both_seats():
     """A player that bets wins against one that folds, whatever the cards are."""
-    groups = play(SeatedGames("bold", "meek", False), "agentrl/Kuhn-v0", bold="b", meek="p")
+    groups = play(games_of("bold", OtherAgent("meek")), "agentrl/Kuhn-v0", bold="b", meek="p")
     for group in groups:
         assert [(t.sample, t.agent_index, t.agent) for t in group.trajectories] == [
             (0, 0, "bold"),
@@ -52,7 +53,7 @@ def test_each_deal_is_played_in_both_seats():
 
 def test_against_a_scripted_policy_the_sign_of_the_return_counts():
     groups = play(
-        SeatedGames("bold", "expert", True), "agentrl/TicTacToe-v0", bold="1"
+        games_of("bold", ScriptedOpponent("expert")), "agentrl/TicTacToe-v0", bold="1"
     )  # its illegal moves cost .05, so no game of its is drawn
     for group in groups:
         assert [t.agent_index for t in group.trajectories] == [0, 1]
@@ -61,7 +62,7 @@ def test_against_a_scripted_policy_the_sign_of_the_return_counts():
 
 
 def test_a_dropped_game_leaves_its_row_incomplete():
-    (group, *_) = play(SeatedGames("bold", "meek", False), "agentrl/Kuhn-v0", bold="b", meek="p")
+    (group, *_) = play(games_of("bold", OtherAgent("meek")), "agentrl/Kuhn-v0", bold="b", meek="p")
     assert points_of(dataclasses.replace(group, trajectories=group.trajectories[2:])) == [1.0]
 
 
